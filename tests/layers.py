@@ -188,8 +188,8 @@ LAYERS = (
             "functions and objects; **what becomes of a record that cannot be read**",
             "avro_schemas model_schemas protobuf_files": "schemas of Avro; those of a program's classes; "
             "files of messages",
-            "avro_records protobuf_records models": "**single values**: Avro, Protobuf; objects of classes "
-            "as dicts, and back",
+            "avro_records protobuf_records parsed_json models": "**single values**: Avro, Protobuf, JSON; "
+            "objects of classes as dicts, and back",
             "registered schemas framing strategies": "values that name their schema; those of a registry; "
             "**Confluent's wire format**; the subject of a topic",
             "writing reading": "columns as bytes, and back: a module for each kind",
@@ -363,6 +363,8 @@ LAYERS = (
         "(`base`, `share`), and how they begin and end (`lifetime`); topics as tables and streams "
         "(`reading`), ranges (`topic_reader`); `backlog`, `range_buffer`, `acquired`: **what is unusual in "
         "what was fetched**, for consumers and reads, and what is acquired; `fetch_columns`: columns of it; "
+        "`typed_records`, `schema_question`: **records of a program's types**, and what a registry is asked "
+        "before; "
         "`group_member`: **when callbacks of a rebalance run, and what is committed**; `process`: "
         "`process()` and its workers",
     ),

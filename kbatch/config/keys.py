@@ -685,6 +685,11 @@ class ConsumerConfig(ClientConfig):
         "bytes.")
     value_deserializer: object = key(OBJECT, None, ANY, HIGH,
         "Makes the values of records, like key.deserializer.")
+    deserialize: str = key(STRING, "used", one_of("used", "taken"), MEDIUM,
+        "When keys and values are made of their bytes: used, at their first use; taken, when a poll or an "
+        "iteration takes the records, so that it raises the error of one that cannot be read, after those "
+        "before it have come, and again until skip().",
+        origin="kbatch")
     on_deserialization_error: object = key(OBJECT, "raise", ANY, MEDIUM,
         "What becomes of a record whose key or value cannot be made of its bytes: raise raises where it is "
         "used; null gives None, with the error in deserialization_error; skip does not deliver the record; "

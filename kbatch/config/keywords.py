@@ -222,6 +222,7 @@ class ConsumerKeywords(ClientKeywords, Generic[K, V], total=False):
     share_acquire_mode: str | None
     key_deserializer: AnyDeserializer[K] | None
     value_deserializer: AnyDeserializer[V] | None
+    deserialize: str | None
     on_deserialization_error: object
     interceptor_classes: list[Any] | tuple[Any, ...] | None
     auto_commit_enable: bool | str | None
@@ -279,6 +280,7 @@ class TopicReaderKeywords(ClientKeywords, Generic[K, V], total=False):
     share_acquire_mode: str | None
     key_deserializer: AnyDeserializer[K] | None
     value_deserializer: AnyDeserializer[V] | None
+    deserialize: str | None
     on_deserialization_error: object
     interceptor_classes: list[Any] | tuple[Any, ...] | None
     fetch_wait_max_ms: int | str | None

@@ -25,6 +25,7 @@ NOT_FOR_SHARE_GROUPS: Mapping[str, str] = {
     "isolation.level": "set the group's share.isolation.level",
     "session.timeout.ms": "set the group's share.session.timeout.ms",
     "heartbeat.interval.ms": "set the group's share.heartbeat.interval.ms",
+    "deserialize": "leave it out: share consumers read all values when they are taken",
     "enable.auto.commit": "set share.acknowledgement.mode",
     "auto.commit.interval.ms": "set share.acknowledgement.mode",
     "group.instance.id": "leave it out: share groups have no static members",

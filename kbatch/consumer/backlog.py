@@ -130,6 +130,7 @@ class Backlog(FetchBuffer):
         self._now_ns = now_ns
         self._lasting = LastingFaults(logger)  # of partitions, until there are records again
         self._rows_awaited: RowsAwaited | None = None
+        self._aside: list[AssignedPartition] = []
         engine.distances.position_of = self._position_of
 
     # Positions
@@ -208,6 +209,18 @@ class Backlog(FetchBuffer):
             generation = self._engine.seek(assigned.partition, start)
             self.add(AssignedPartition(assigned.partition, generation, start))
             self._wake()
+
+    def set_aside(self, assigned: AssignedPartition) -> None:
+        """Give no records of a partition until `bring_back`, or until more of it arrive."""
+        self._round_robin.pop(assigned, None)
+        self._aside.append(assigned)
+
+    def bring_back(self) -> None:
+        """Give records of the partitions again that were set aside, after those of the others."""
+        aside, self._aside = self._aside, []
+        for assigned in aside:
+            if assigned.is_read and assigned.queue:
+                self._round_robin[assigned] = assigned
 
     # Which partitions
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import islice
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from kbatch._native.fetch.fetch_buffer import PolledRecords
@@ -27,10 +27,10 @@ from kbatch.consumer.lifetime import Ending, MemberClient
 from kbatch.consumer.poll_metrics import poll_times
 from kbatch.consumer.polled import Polled
 from kbatch.consumer.ranges import Position, position_of
+from kbatch.consumer.schema_question import SchemaQuestion
 from kbatch.consumer.typed_records import (
     RECORDS_AHEAD,
     TypedRecords,
-    Unknown,
     check_letter,
     column_formats,
 )
@@ -104,7 +104,7 @@ class ConsumerBase(MemberClient, Generic[K, V]):
         self._arrivals = self._backlog.arrivals
         runtime.on_change = self._backlog.note_change
         self._interceptors = interceptors_of_consumer(config)
-        self._typed = TypedRecords.of(config)
+        self._typed = TypedRecords.of(config, on_loop=self._is_async)
         self._formats = column_formats(self._typed)
         # the records that were last prepared, as they were read and as the program gets them
         self._prepared_ahead: list[tuple[ConsumerRecord, ConsumerRecord | None]] = []
@@ -115,6 +115,9 @@ class ConsumerBase(MemberClient, Generic[K, V]):
         self._decoders = Workers(f"kbatch-decoder-{config.client_id}", self._decoder_count)
         self._projection: Projection | None = None  # of the last poll_table
         self._ends: dict[TopicPartition, int] = {}  # of until_end
+        self._question = SchemaQuestion(
+            self._backlog, self._decoders.submit, runtime.changed.notify, runtime.api_deadline
+        )
         self._times = poll_times(runtime.registry)
 
     def _quick_polls(self, **options: Any) -> QuickPolls:
@@ -373,11 +376,20 @@ class ConsumerBase(MemberClient, Generic[K, V]):
         check_integer("max_records", most, 1, INT64_MAX)
         deadline = self._runtime.deadline(timeout)
         with self._polling():
-            backlog = self._backlog
-            while await self._await_polled(lambda: backlog.has_next, deadline):
-                if taken := backlog.take_records(most):
-                    if self._typed is not None:
-                        taken = await self._prepared(self._typed, taken)
+            backlog, question, typed = self._backlog, self._question, self._typed
+
+            def has_next() -> bool:
+                return backlog.has_next or question.is_answered
+
+            while True:
+                is_there = await self._await_polled(has_next, question.within(deadline))
+                question.conclude()
+                if not is_there:
+                    break
+                taken = (
+                    backlog.take_records(most) if typed is None else await self._take_prepared(typed, most)
+                )
+                if taken:
                     polled = Polled(taken, backlog.take_moves(), self._formats)
                     self._interceptors.on_consume(polled)
                     return polled
@@ -509,6 +521,7 @@ class ConsumerBase(MemberClient, Generic[K, V]):
         if self._interceptors:
             self._interceptors.on_poll()
         try:
+            self._backlog.bring_back()
             self._backlog.sort()
             yield
         except BaseException:
@@ -570,16 +583,22 @@ class ConsumerBase(MemberClient, Generic[K, V]):
         timeout = self.config.default_api_timeout_ms / 1000 if is_bounded else None
         with self._polling(is_bounded=is_bounded):
             deadline, backlog = self._runtime.deadline(timeout), self._backlog
+            question, typed = self._question, self._typed
 
             def has_next() -> bool:
-                return backlog.has_next or (is_bounded and not self._before_ends())
+                return backlog.has_next or question.is_answered or (is_bounded and not self._before_ends())
 
             found = None
             while found is None:
-                if await self._await_polled(has_next, deadline):
+                is_there = await self._await_polled(has_next, question.within(deadline))
+                question.conclude()
+                if is_there or not deadline.is_over:
                     found = backlog.next_with_record(True)
                     if found is None and is_bounded and not self._before_ends():
                         return None
+                    if found is not None and typed is not None:
+                        raw = found.queue[0].records.peek_records(RECORDS_AHEAD) if typed.asks else []
+                        found = None if self._asks_for(typed, raw, found) else found
                 else:
                     left = self._before_ends()
                     why = self._engine.last_connection_failure or "brokers are slow"
@@ -589,7 +608,6 @@ class ConsumerBase(MemberClient, Generic[K, V]):
                     )
             fetch = found.queue[0]
             fetched = fetch.records
-            typed = self._typed
             if not self._interceptors and (typed is None or not typed.needs_look):
                 iterator = backlog.begin_iterator(found, fetched, most)
                 return iterator if typed is None else map(typed.typed, iterator)
@@ -597,7 +615,11 @@ class ConsumerBase(MemberClient, Generic[K, V]):
             records = fetched.peek_records(most)
             taken = [PolledRecords(found.partition, fetch, fetch.first_row, len(records), records)]
             if typed is not None:
-                prepared = await self._prepare_records(typed, records)
+                prepared, failure = await self._prepare_records(typed, records)
+                if not prepared and failure is not None:
+                    backlog.move_to_end(found)
+                    raise failure
+                records = records[: len(prepared)]
                 taken = [taken[0]._replace(records=[each for each in prepared if each is not None])]
             if self._interceptors:
                 moves = {found.partition: records[-1]}
@@ -607,51 +629,63 @@ class ConsumerBase(MemberClient, Generic[K, V]):
 
     # Deserializers
 
-    async def _prepared(self, typed: TypedRecords, taken: list[PolledRecords]) -> list[PolledRecords]:
-        """Return what a poll has taken with the records that the program gets."""
-        records = await self._prepare_records(typed, [raw for each in taken for raw in each.records])
-        prepared = iter(records)
-        return [
-            each._replace(records=[made for made in islice(prepared, each.row_count) if made is not None])
-            for each in taken
-        ]
+    async def _take_prepared(self, typed: TypedRecords, most: int) -> list[PolledRecords]:
+        """Return what a poll takes, with the records that the program gets; nothing of partitions whose
+        schema the registry has yet to say. Errors are those of `_prepare_records`.
+        """
+        backlog, polled = self._backlog, list[PolledRecords]()
+        failure = None
+        while most > 0 and failure is None and (assigned := backlog.next_with_record(not polled)) is not None:
+            fetched = assigned.queue[0].records
+            raw = fetched.peek_records(min(most, RECORDS_AHEAD))
+            if self._asks_for(typed, raw, assigned):
+                continue
+            prepared, failure = await self._prepare_records(typed, raw)
+            if not prepared and not polled and failure is not None:
+                backlog.move_to_end(assigned)
+                raise failure
+            if backlog.next_with_record(False) is not assigned or assigned.queue[0].records is not fetched:
+                continue  # another one has come to be the next while this one waited
+            taken = backlog.take_next(len(prepared), False) if prepared else None
+            if taken is None:
+                break
+            polled.append(taken._replace(records=[each for each in prepared if each is not None]))
+            most -= taken.row_count
+        return polled
+
+    def _asks_for(
+        self, typed: TypedRecords, records: list[ConsumerRecord], assigned: AssignedPartition
+    ) -> bool:
+        """True if a registry has to be asked before these can be decoded, which are a partition's next."""
+        unknown = typed.unknown(records) if typed.asks else None
+        if unknown:
+            self._question.ask(typed, unknown, assigned)
+        return bool(unknown)
 
     async def _prepare_records(
         self, typed: TypedRecords, records: list[ConsumerRecord]
-    ) -> list[ConsumerRecord | None]:
-        """Return records as the program gets them, None for those that it does not get.
+    ) -> tuple[list[ConsumerRecord | None], RecordDeserializationError | None]:
+        """Return records as the program gets them, None for those that it does not get, and the error that it
+        gets instead of the next one.
 
         An iteration may end before it has given all of what was prepared; that is not done again.
-
-        Raises
-        ------
-        SchemaRegistryError
-            The registry refuses, or cannot be reached. The position stays before the records.
-        KafkaTimeoutError
-            It did not answer within default.api.timeout.ms.
         """
         known = {id(raw): made for raw, made in self._prepared_ahead}
         fresh = [raw for raw in records if id(raw) not in known]
-        if unknown := typed.unknown(fresh):
-            await self._ask_registry(typed, unknown)
-        prepared, letters = typed.prepare(fresh)
+        prepared, letters, failure = await typed.prepared(
+            fresh,
+            self._decoders.submit,
+            lambda is_there: self._await_next(is_there, self._runtime.deadline(None)),
+            self._runtime.changed.notify,
+        )
         if typed.dead_letter is not None:
             for letter, error in letters:
                 if (acknowledged := typed.dead_letter(letter, error)) is not None:
                     await acknowledged
-        made = dict(zip(map(id, fresh), prepared, strict=True)) | known
-        pairs = [(raw, made[id(raw)]) for raw in records]
+        made = dict(zip(map(id, fresh), prepared, strict=False)) | known
+        pairs = [(raw, made[id(raw)]) for raw in takewhile(lambda raw: id(raw) in made, records)]
         self._prepared_ahead = pairs if typed.needs_look else []
-        return [each for _, each in pairs]
-
-    async def _ask_registry(self, typed: TypedRecords, unknown: Unknown) -> None:
-        deadline = self._runtime.api_deadline()
-        await typed.ask(
-            unknown,
-            self._decoders.submit,
-            lambda is_there: self._await_next(is_there, deadline),
-            self._runtime.changed.notify,
-        )
+        return [each for _, each in pairs], failure
 
     def skip(self, error: RecordDeserializationError) -> None:
         """Go on after the record of an error, unless the position is after it already.

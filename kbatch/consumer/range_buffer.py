@@ -183,10 +183,12 @@ class RecordSource:
             return None
         raw = records.peek_records(RECORDS_AT_A_TIME)
         self.is_kept = True
-        made = self._typed.taken(raw)
+        made, _, failure = self._typed.taken(raw)
+        if not made and failure is not None:
+            raise failure
         self.is_kept = False
-        self._buffer.take_next(len(raw), True, self._generation)
-        return cursor.partition, made
+        self._buffer.take_next(len(made), True, self._generation)
+        return cursor.partition, [each for each in made if each is not None]
 
     def stop(self) -> None:
         pass

@@ -16,17 +16,18 @@ After org.apache.kafka.clients.consumer.KafkaShareConsumer; KIP-932.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
+from kbatch._native.codec.record import ConsumerRecord
 from kbatch.config import ConsumerConfig
 from kbatch.config.readers import NOT_FOR_SHARE_GROUPS
 from kbatch.consumer.acquired import AcquiredRecords
 from kbatch.consumer.group_member import topic_names
 from kbatch.consumer.lifetime import Ending, MemberClient
 from kbatch.consumer.poll_metrics import poll_times
-from kbatch.consumer.typed_records import TypedRecords, check_letter
+from kbatch.consumer.typed_records import Prepared, TypedRecords, check_letter
 from kbatch.consumer.typed_share import TypedShareRecords
 from kbatch.core.client.calls import Call
 from kbatch.core.consumer.share_engine import ShareEngine
@@ -90,9 +91,13 @@ class ShareConsumerBase(MemberClient, Generic[K, V]):
             notify=runtime.changed.notify,
         )
         self._arrivals = self._acquired.arrivals
-        typed = TypedRecords.of(config)
+        typed = TypedRecords.of(config, on_loop=self._is_async)
         check_letter(typed, type(self).__name__, is_async=self._is_async)
-        self._typed = None if typed is None else TypedShareRecords(typed, self._acquired, self._ask_registry)
+        self._typed = (
+            None
+            if typed is None
+            else TypedShareRecords(typed, self._acquired, self._ask_registry, self._prepared_records)
+        )
         self._registry_threads = Workers(f"kbatch-registry-{config.client_id}", 1)
         self._topics: frozenset[str] = frozenset()
         self._missing: set[str] = set()  # topics that a warning was about
@@ -240,6 +245,19 @@ class ShareConsumerBase(MemberClient, Generic[K, V]):
             self._registry_threads.submit,
             lambda is_there: self._await_next(
                 is_there, deadline, lambda: self._engine.note_poll(self._runtime.now_ns())
+            ),
+            self._runtime.changed.notify,
+        )
+
+    async def _prepared_records(self, records: Sequence[ConsumerRecord]) -> Prepared:
+        assert self._typed is not None
+        return await self._typed.typed.prepared(
+            records,
+            self._registry_threads.submit,
+            lambda is_there: self._await_next(
+                is_there,
+                self._runtime.deadline(None),
+                lambda: self._engine.note_poll(self._runtime.now_ns()),
             ),
             self._runtime.changed.notify,
         )

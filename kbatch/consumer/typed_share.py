@@ -22,7 +22,7 @@ from kbatch.records import AcknowledgeType, ShareRecord, TopicPartition
 
 if TYPE_CHECKING:
     from kbatch.consumer.acquired import AcquiredRecords
-    from kbatch.consumer.typed_records import TypedRecords, Unknown
+    from kbatch.consumer.typed_records import Prepared, TypedRecords, Unknown
 
 
 class TypedShareRecords:
@@ -35,6 +35,8 @@ class TypedShareRecords:
         Has taken the records.
     ask : Callable
         Asks a registry for what is unknown, and waits.
+    prepare : Callable
+        Does what TypedRecords.prepared does.
 
     Attributes
     ----------
@@ -46,10 +48,12 @@ class TypedShareRecords:
         typed: TypedRecords,
         acquired: AcquiredRecords,
         ask: Callable[[Unknown], Awaitable[None]],
+        prepare: Callable[[Sequence[ConsumerRecord]], Awaitable[Prepared]],
     ) -> None:
         self.typed = typed
         self._acquired = acquired
         self._ask = ask
+        self._prepare = prepare
 
     async def prepared(self, taken: list[ShareRecord]) -> list[ShareRecord]:
         """Return the records that the program gets. The next poll begins with those that are not decoded.
@@ -67,7 +71,7 @@ class TypedShareRecords:
             raw = list(map(_consumer_record, taken))
             if unknown := self.typed.unknown(raw):
                 await self._ask(unknown)
-            prepared, letters = self.typed.prepare(raw)
+            prepared, letters, _ = await self._prepare(raw)
             for letter, error in letters if self.typed.dead_letter is not None else ():
                 assert self.typed.dead_letter is not None
                 if (acknowledged := self.typed.dead_letter(letter, error)) is not None:

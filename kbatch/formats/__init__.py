@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kbatch.formats.avro import Avro
     from kbatch.formats.base import Codec, Format
+    from kbatch.formats.callables import inline
     from kbatch.formats.json_format import Json
     from kbatch.formats.json_schema import JsonSchema
     from kbatch.formats.model_schemas import Digits
@@ -48,6 +49,7 @@ __all__ = [
     "Uuid",
     "Where",
     "deserialize",
+    "inline",
 ]
 
 _WHERE = {
@@ -64,6 +66,7 @@ _WHERE = {
     "SKIP": "poison",
     "Where": "reading",
     "deserialize": "reading",
+    "inline": "callables",
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, final
 
 from kbatch.errors import ConfigError
 
@@ -15,12 +15,37 @@ if TYPE_CHECKING:
     from kbatch.formats.base import Codec
     from kbatch.typed import Part
 
+_Given = TypeVar("_Given")
 # The arguments of a serializer, by their number.
 _ARGUMENTS: Mapping[int, Callable[[str, object, object], tuple[object, ...]]] = {
     1: lambda topic, headers, value: (value,),
     2: lambda topic, headers, value: (topic, value),
     3: lambda topic, headers, value: (topic, headers, value),
 }
+
+
+@final
+class Inline:
+    """A function, or an object made for another client, that never blocks."""
+
+    __slots__ = ("given",)
+
+    def __init__(self, given: object) -> None:
+        self.given = given
+
+
+def inline(given: _Given) -> _Given:
+    """Return a deserializer for a client on an event loop, which calls it there: it must never wait.
+
+    Functions, and objects made for other clients, may ask a registry or read a file. So an AsyncConsumer
+    calls them on another thread when it takes the records, but these at the first use of a value. Formats of
+    this package never wait then.
+
+    Parameters
+    ----------
+    given : Callable, or an object made for another client
+    """
+    return cast(_Given, Inline(given))
 
 
 @final

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from kbatch.errors import ConfigError
 from kbatch.formats.base import Codec, Format, FunctionCodec
-from kbatch.formats.callables import Serializer, arity_of, made_for_confluent
+from kbatch.formats.callables import Inline, Serializer, arity_of, made_for_confluent
 from kbatch.typed import Part
 
 _JAVA = "org.apache.kafka.common.serialization."
@@ -45,12 +45,15 @@ class Deserializer(NamedTuple):
         Of a format.
     columns : Format or None
         A format that also reads columns.
+    may_block : bool
+        True if an event loop must not wait for it.
     """
 
     function: Callable[..., Any]
     is_of_data: bool
     codec: Codec[Any] | None = None
     columns: Format[Any] | None = None
+    may_block: bool = False
 
 
 def serializer_for(part: Part, given: object) -> Serializer | None:
@@ -88,6 +91,7 @@ def deserializer_for(part: Part, given: object) -> Deserializer | None:
         The value of key.deserializer or value.deserializer. Unsuitable ones raise ConfigError.
     """
     key = f"{part}.deserializer"
+    may_block = not isinstance(given, Inline)
     given = _made(key, given, "deserialize")
     if given is None:
         return None
@@ -99,15 +103,15 @@ def deserializer_for(part: Part, given: object) -> Deserializer | None:
         return Deserializer(codec.decode, False, codec, columns)
     of_confluent = made_for_confluent(key, given, part, "Deserializer")
     if of_confluent is not None:
-        return Deserializer(of_confluent, False)
-    return _of_arity(key, _function(key, given, "deserialize"))
+        return Deserializer(of_confluent, False, may_block=may_block)
+    return _of_arity(key, _function(key, given, "deserialize"), may_block)
 
 
-def _of_arity(key: str, function: Callable[..., Any]) -> Deserializer:
+def _of_arity(key: str, function: Callable[..., Any], may_block: bool) -> Deserializer:
     arity = arity_of(key, function, "data")
     if arity == 2:
-        return Deserializer(lambda topic, headers, data: function(topic, data), False)
-    return Deserializer(function, arity == 1)
+        return Deserializer(lambda topic, headers, data: function(topic, data), False, may_block=may_block)
+    return Deserializer(function, arity == 1, may_block=may_block)
 
 
 _Method = Literal["serialize", "deserialize"]
@@ -115,6 +119,8 @@ _Method = Literal["serialize", "deserialize"]
 
 def _made(key: str, given: object, method: _Method) -> object:
     """Return the format of a name, or an object of a class; None for bytes."""
+    if isinstance(given, Inline):
+        given = given.given
     if isinstance(given, str):
         return _named(key, given, f"{method.capitalize()}r")
     if isinstance(given, type) and (issubclass(given, Format) or hasattr(given, method)):

@@ -19,7 +19,7 @@ PUBLIC = {
     "kbatch.config": "KEYS ClientConfig ProducerConfig",
     "kbatch.errors": "AuthorizationError ErrorCode KafkaError RecordTooLargeError",
     "kbatch.formats": "Avro Boolean Bytes Codec ColumnDeserializer ColumnSerializer Float32 Float64 Format "
-    "Int16 Int32 Int64 Json JsonSchema Protobuf RowError SKIP Utf8 Uuid Where deserialize",
+    "Int16 Int32 Int64 Json JsonSchema Protobuf RowError SKIP Utf8 Uuid Where deserialize inline",
     "kbatch.interceptors": "ConsumerInterceptor Interceptor",
     "kbatch.metrics": "METRICS MetricName",
     "kbatch.partitioner": "Partitioner",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kbatch.consumer.backlog import AssignedPartition
     from kbatch.consumer.base import ConsumerBase
     from kbatch.consumer.process.retry_topics import RetryTopics
-    from kbatch.consumer.typed_records import Unknown
+    from kbatch.consumer.typed_records import Outcomes, Unknown
     from kbatch.records import TopicPartition
 
 logger = ClientLogger("kbatch.consumer")
@@ -64,7 +64,7 @@ class Intake:
         self._typed = typed if typed is not None and typed.asks else None
         self._blocked: set[TopicPartition] = set()
         self.waiting: dict[TopicPartition, int] = {}
-        self._outcomes: list[Exception | None] | None = None  # of the question that the registry has
+        self._outcomes: Outcomes | None = None  # of the question that the registry has
         self._failed_count = 0  # of questions without an answer, one after the other
         self._faults = LastingFaults(logger)
 

@@ -116,6 +116,8 @@ class Processing:
         )
         self._outcomes: deque[Outcome] = deque()
         handler = None if isinstance(on_failure, str) else on_failure
+        if typed is not None and typed.needs_worker:
+            function = typed.decoding_first(function, consumer._decoders.submit)
         self._workers = new_workers(
             Job(function, handler, settings.batch > 1, consumer._interceptors.context_of_records),
             self._report,
@@ -193,7 +195,7 @@ class Processing:
         if typed is not None and typed.is_eager:
             raise ConfigError(
                 "process() has on_failure= for records that cannot be read; set on.deserialization.error to "
-                "raise or null"
+                "raise or null, and deserialize to used"
             )
 
     def _check_group(self) -> None:

@@ -11,6 +11,8 @@ import threading
 import types
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -21,12 +23,14 @@ from kbatch.consumer.process import intake
 from kbatch.errors import (
     ConfigError,
     IllegalStateError,
+    KafkaTimeoutError,
     ProcessError,
     RecordDeserializationError,
     SchemaRegistryError,
 )
 from kbatch.interceptors import ConsumerInterceptor
 from kbatch.testing import Broker
+from kbatch.waiting.deadline import Deadline
 from tests.support.registry import Registry
 from tests.support.shells import new_consumer, the_loop
 
@@ -96,6 +100,23 @@ def test_F_REC_01_02_03_value_is_made_once_and_only_when_it_is_used(broker: Brok
         assert first.value is first.value and first.value == {"a": 1}
         assert counting.calls == 1 and (first.key, first.raw_key) == ("k", b"k")
         assert isinstance(second, kbatch.ConsumerRecord) and second.topic == TOPIC and second.offset == 1
+
+
+def test_F_REC_04_threads_get_one_value(broker: Broker) -> None:
+    fill(broker, b"1")
+    both = threading.Barrier(2)
+
+    def make(data: bytes) -> object:
+        both.wait(SECONDS)  # both threads have begun to make it
+        return object()
+
+    with (
+        consumer(broker, value_deserializer=make) as reader,
+        ThreadPoolExecutor(2) as threads,
+    ):
+        (record,) = reader.poll(SECONDS)
+        first, second = threads.map(lambda _: record.value, range(2))
+        assert first is second is record.value
 
 
 def test_F_REC_05_06_07_copies_text_and_equality(broker: Broker) -> None:
@@ -244,6 +265,55 @@ def in_poll(reader: kbatch.Consumer) -> list[Any]:
 
 ways = pytest.mark.parametrize("read", [in_iteration, in_poll])
 Read = Callable[[kbatch.Consumer], list[Any]]
+
+
+@ways
+@pytest.mark.parametrize("count", [0, 1, 300])
+def test_F_PILL_04_poll_ends_before_the_record_and_the_next_one_raises(
+    broker: Broker, read: Read, count: int
+) -> None:
+    """If values are made when records are taken, its position stays until skip()."""
+    fill(broker, *[b"1"] * count, BAD, b"3")
+    with consumer(broker, deserialize="taken", max_poll_records=1000) as reader:
+        if read is in_poll:
+            found = list(reader.poll(SECONDS)) if count else []
+        else:
+            found = list(islice(reader, count))
+        assert [record.value for record in found] == [1] * count
+        for _ in range(2):
+            with pytest.raises(RecordDeserializationError) as caught:
+                read(reader)
+            assert caught.value.offset == reader.position(PARTITION) == count
+        reader.commit()
+        assert reader.committed([PARTITION])[PARTITION].offset == count  # type: ignore[union-attr]
+        reader.skip(caught.value)
+        assert [record.value for record in read(reader)] == [3]
+
+
+def test_F_PILL_04_other_partitions_go_on() -> None:
+    with Broker({TOPIC: 2}) as broker:
+        with kbatch.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            producer.send(TOPIC, BAD, partition=0)
+            producer.send(TOPIC, b"2", partition=1)
+        with consumer(broker, deserialize="taken") as reader:
+            reader.assign([PARTITION, kbatch.TopicPartition(TOPIC, 1)])
+            found: list[int] = []
+            errors = 0
+            while not (found and errors > 1):
+                try:
+                    found += [record.value for record in reader.poll(SECONDS)]
+                except RecordDeserializationError as error:
+                    assert error.partition == 0
+                    errors += 1
+            assert found == [2]
+
+
+def test_F_PILL_04_clients_that_cannot(broker: Broker) -> None:
+    options: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers, "deserialize": "taken"}
+    with pytest.raises(ConfigError, match=r"deserialize.*share consumers read all values"):
+        kbatch.ShareConsumer(**options, group_id="s")
+    with consumer(broker, deserialize="taken") as reader, pytest.raises(ConfigError, match="on_failure="):
+        reader.process(print)
 
 
 @ways
@@ -459,6 +529,170 @@ def test_unknown_ids_are_faults_of_their_values(broker: Broker, registry: Regist
         assert [record.value for record in records] == [None, {"id": 0}, None]
         assert "does not know its schema 99" in str(records[0].deserialization_error)
         assert "it has no schema id" in str(records[2].deserialization_error)
+
+
+def test_F_IO_04_other_partitions_go_on_while_the_registry_is_slow(registry: Registry, shell: str) -> None:
+    may_answer = threading.Event()
+    values = avro_values(registry, 2)
+    registry.before = lambda path: may_answer.wait(SECONDS)
+    with Broker({TOPIC: 2}) as broker:
+        with kbatch.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            for value in values:
+                producer.send(TOPIC, value, partition=0)
+            producer.send(TOPIC, b"no frame, so nothing to ask", partition=1)
+        with new_consumer(
+            bootstrap_servers=broker.bootstrap_servers,
+            value_deserializer=formats.Avro(registry=registry.client()),
+            on_deserialization_error="null",
+        ) as reader:
+            both = [PARTITION, kbatch.TopicPartition(TOPIC, 1)]
+            reader.assign(dict.fromkeys(both, "beginning"))
+            (other,) = reader.poll(SECONDS)
+            assert other.partition == 1 and not reader.poll(0)
+            assert [reader.position(each) for each in both] == [0, 1]
+            may_answer.set()
+            found: list[Any] = []
+            while len(found) < 2:
+                found += [record.value for record in reader.poll(SECONDS)]
+            assert found == [{"id": 0}, {"id": 1}] and len(registry.requests) == 1
+
+
+def test_registry_that_does_not_answer_in_time_fails_the_poll(broker: Broker, registry: Registry) -> None:
+    fill(broker, *avro_values(registry, 1))
+    may_answer = threading.Event()
+    registry.before = lambda path: may_answer.wait(SECONDS)
+    order = formats.Avro(registry=registry.client())
+    with consumer(broker, value_deserializer=order) as reader:
+        while not registry.requests:
+            assert not reader.poll(0.01)
+        reader._question._deadline = Deadline(0.0)
+        with pytest.raises(KafkaTimeoutError, match="schema registry has not answered within"):
+            reader.poll(SECONDS)
+        may_answer.set()
+        assert [record.value for record in reader.poll(SECONDS)] == [{"id": 0}]
+
+
+def test_tables_are_read_while_a_question_is_open(broker: Broker, registry: Registry) -> None:
+    pytest.importorskip("pyarrow")
+    fill(broker, *avro_values(registry, 1))
+    may_answer = threading.Event()
+    registry.before = lambda path: may_answer.wait(SECONDS)
+    with consumer(broker, value_deserializer=formats.Avro(registry=registry.client())) as reader:
+        while not registry.requests:
+            assert not reader.poll(0.01)
+        assert reader.poll_table(SECONDS, value=formats.Bytes()).num_rows == 1
+        may_answer.set()
+
+
+def test_F_IO_07_next_poll_takes_the_answer_that_a_cancelled_one_awaited(
+    broker: Broker, registry: Registry
+) -> None:
+    fill(broker, *avro_values(registry, 2))
+    may_answer = threading.Event()
+    registry.before = lambda path: may_answer.wait(SECONDS)
+
+    async def use() -> list[Any]:
+        reader = kbatch.AsyncConsumer(
+            bootstrap_servers=broker.bootstrap_servers,
+            value_deserializer=formats.Avro(registry=registry.client()),
+        )
+        reader.assign({PARTITION: "beginning"})
+        task = asyncio.ensure_future(reader.poll(SECONDS))
+        while not registry.requests:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await reader.position(PARTITION) == 0
+        may_answer.set()
+        found = [record.value for record in await reader.poll(SECONDS)]
+        await reader.close()
+        return found
+
+    assert asyncio.run(use()) == [{"id": 0}, {"id": 1}]
+    assert len(registry.requests) == 1
+
+
+class Awaiting:
+    """A deserializer that waits until a task of the event loop lets it go on."""
+
+    def __init__(self) -> None:
+        self.is_called, self.may_return = threading.Event(), threading.Event()
+        self.threads: list[int] = []
+
+    def __call__(self, data: bytes) -> Any:
+        self.threads.append(threading.get_ident())
+        self.is_called.set()
+        assert self.may_return.wait(SECONDS)
+        return json.loads(data)
+
+    async def let(self) -> None:
+        while not self.is_called.is_set():
+            await asyncio.sleep(0)
+        self.may_return.set()
+
+
+@pytest.mark.parametrize("how", ["poll", "iteration", "process"])
+def test_F_SIG_06_function_that_blocks_runs_on_a_worker(broker: Broker, how: str) -> None:
+    fill(broker, b"1", BAD, b"3")
+    awaiting = Awaiting()
+    found: list[Any] = []
+
+    def take(record: Any) -> None:
+        for _ in range(2):
+            try:
+                found.append(record.value)
+            except RecordDeserializationError as error:
+                found.append(-error.offset)  # type: ignore[operator]
+
+    async def use() -> None:
+        reader = kbatch.AsyncConsumer(
+            bootstrap_servers=broker.bootstrap_servers,
+            group_id="g",
+            auto_offset_reset="earliest",
+            value_deserializer=awaiting,
+        )
+        reader.assign([PARTITION])
+        task = asyncio.ensure_future(awaiting.let())
+        if how == "poll":
+            for record in await reader.poll(SECONDS):
+                take(record)
+        elif how == "iteration":
+            async for record in reader.until_end():
+                take(record)
+        else:
+            closing: list[Any] = []
+
+            async def work(record: Any) -> None:
+                take(record)
+                if record.offset == 2:
+                    closing.append(asyncio.ensure_future(reader.close()))
+
+            await reader.process(work, order="partition")
+            await closing[0]
+        await task
+        await reader.close()
+
+    asyncio.run(use())
+    assert found == [1, 1, -1, -1, 3, 3]
+    assert awaiting.threads and threading.get_ident() not in awaiting.threads
+
+
+def test_F_SIG_06_inline_functions_run_at_first_use_on_the_loop(broker: Broker) -> None:
+    fill(broker, b"1", b"2")
+    counting = Counting()
+
+    async def use() -> None:
+        reader = kbatch.AsyncConsumer(
+            bootstrap_servers=broker.bootstrap_servers, value_deserializer=formats.inline(counting)
+        )
+        reader.assign({PARTITION: "beginning"})
+        first, _ = await reader.poll(SECONDS)
+        assert counting.calls == 0
+        assert (first.value, counting.calls) == (1, 1)
+        await reader.close()
+
+    asyncio.run(use())
 
 
 def test_F_IO_02_event_loop_goes_on_while_the_registry_is_slow(broker: Broker, registry: Registry) -> None:
