@@ -47,6 +47,7 @@ MISSING_SECONDS = 30.0
 MAX_MISSING = 1024
 MAX_SCHEMA_BYTES = 1 << 26
 MAX_BACKOFF_MS = 1000
+UNAUTHORIZED = 401
 NOT_FOUND = 404
 SERVER_ERROR = 500
 UNKNOWN_SCHEMA = 40403
@@ -127,7 +128,7 @@ class SchemaRegistry:
         password in a URL are used as basic_auth.
     basic_auth : tuple of (user, password), "user:password", or None
     bearer_token : str, Callable, or None
-        A token, or a function that returns one for each request.
+        A token, or a function that returns one for each request, and once more for one that is refused.
     ssl_context : ssl.SSLContext or None
         Replaces the other ssl parameters.
     ssl_ca_location : str or None
@@ -182,6 +183,7 @@ class SchemaRegistry:
         if sum(each is not None for each in (login, basic_auth, bearer_token)) > 1:
             raise ConfigError("the user of a URL, basic_auth and bearer_token exclude each other; give one")
         self._authorization = _authorization(basic_auth or login, bearer_token)
+        self._has_tokens = callable(bearer_token)
         tls = (ssl_ca_location, ssl_certificate_location, ssl_key_location, ssl_key_password)
         if ssl_context is not None and any(each is not None for each in tls):
             raise ConfigError("ssl_context replaces all other ssl parameters: remove them, or it")
@@ -522,6 +524,9 @@ class SchemaRegistry:
                 url = self._urls[place]
                 headers = {**self._headers, **self._authorization(), **(BODY_HEADERS if body else {})}
                 answer = self._send(method, url + path, headers, body)
+                if answer.status == UNAUTHORIZED and self._has_tokens:  # it may have expired on the way
+                    headers |= self._authorization()
+                    answer = self._send(method, url + path, headers, body)
                 named = f"{method} {path} of the schema registry {without_login(url)}"
                 shown = partial(shown_without, credentials_in(headers))
                 fault = _fault(named, answer, shown)

@@ -233,6 +233,22 @@ def test_credentials_are_sent(registry: Registry) -> None:
     assert "s3cret" not in str(raised.value)
 
 
+def test_F_REG_04_refused_token_is_asked_for_again_once(registry: Registry) -> None:
+    registry.add("s", TEXT)
+    tokens = iter(["expired", "new", "expired", "expired too", "never asked for"])
+    client = registry.client(bearer_token=lambda: next(tokens))
+    registry.authorization = "Bearer new"
+    assert client.get_version("s").text == TEXT
+    with pytest.raises(SchemaRegistryError, match="401") as raised:
+        client.get_version("s")
+    assert (raised.value.status, raised.value.retriable) == (401, False)
+    assert next(tokens) == "never asked for"
+    registry.requests.clear()
+    with pytest.raises(SchemaRegistryError, match="401"):
+        registry.client(bearer_token="expired").get_version("s")
+    assert len(registry.requests) == 1
+
+
 @pytest.mark.parametrize("status", [200, 401])
 def test_credentials_that_the_registry_repeats_are_not_quoted(
     status: int, registry: Registry, monkeypatch: pytest.MonkeyPatch
