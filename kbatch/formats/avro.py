@@ -8,7 +8,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from kbatch.distribution import needs
-from kbatch.formats.framing import Written
+from kbatch.formats.framing import Framing, Written
 from kbatch.formats.models import FromDict, ToDict, from_dict_of
 from kbatch.formats.registered import LATEST_SECONDS, IdIn, Read, RegisteredFormat, Write
 from kbatch.formats.strategies import Strategy
@@ -54,7 +54,8 @@ class Avro(RegisteredFormat[T]):
     registry : SchemaRegistry or None
     references : iterable of SchemaReference
         Schemas of the registry that have types of `schema`.
-    id, subject, version, metadata, register, normalize, latest_ttl, verify_subject, id_in, columns, on_error
+    id, subject, version, metadata, register, normalize, latest_ttl, verify_subject, id_in, framing, columns,
+    on_error
         See RegisteredFormat.
     model : class or None
         What records are read as: a dataclass, NamedTuple, or class of attrs, msgspec or pydantic.
@@ -90,6 +91,7 @@ class Avro(RegisteredFormat[T]):
         latest_ttl: float = LATEST_SECONDS,
         verify_subject: bool = False,
         id_in: IdIn = "prefix",
+        framing: Framing = "confluent",
         model: type[T] | None = None,
         namespace: str = "",
         times: Times = "micros",
@@ -125,6 +127,7 @@ class Avro(RegisteredFormat[T]):
             latest_ttl=latest_ttl,
             verify_subject=verify_subject,
             id_in=id_in,
+            framing=framing,
             columns=columns,
             on_error=on_error,
         )
@@ -193,6 +196,7 @@ class Avro(RegisteredFormat[T]):
             self._on_error,
             schemas=schemas,
             has_frame=self.has_frame,
+            id_bytes=self.id_bytes,
             decimals=self._decimals,
         )
 

@@ -3,18 +3,23 @@
 A value begins with a 0 and the schema's id in four bytes, or with a 1 and its GUID in sixteen. Or a header of
 the record has these bytes, `__key_schema_id` or `__value_schema_id`; then the value has none. Protobuf adds
 the path of the message in its file: a count and that many indexes, as zigzag varints; 0 means [0].
+
+Apicurio's older clients write a 0 and an id of eight bytes. It cannot be told from Confluent's, as an id of 0
+before a value that begins with zeros would be the same: it is read where a format says so.
 """
 
 from __future__ import annotations
 
-import struct
 import uuid
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
 ID_BYTES, GUID_BYTES = 5, 17
-_BYTES = {0: ID_BYTES, 1: GUID_BYTES}
+# Who has decided what stands in front of values, and the bytes that end with an id there.
+Framing = Literal["confluent", "apicurio"]
+BYTES_OF_IDS: Mapping[Framing, int] = {"confluent": ID_BYTES, "apicurio": 9}
 ID_HEADERS: Mapping[str, str] = {"key": "__key_schema_id", "value": "__value_schema_id"}
-MAX_SCHEMA_ID = 2**31 - 1
+MAX_SCHEMA_IDS: Mapping[Framing, int] = {"confluent": 2**31 - 1, "apicurio": 2**63 - 1}
 MAX_INDEXES = 100
 _VARINT_BYTES = 5
 # What names a schema and a path has no more bytes.
@@ -24,7 +29,7 @@ FIRST_MESSAGE = (0,)
 Written = tuple[int | str, tuple[int, ...]]
 
 
-def confluent_header(schema_id: int | None) -> bytes:
+def id_header(schema_id: int | None, framing: Framing = "confluent") -> bytes:
     """Return a 0 and the schema's id, which stand in front of a value; none for None."""
     if schema_id is None:
         return b""
@@ -33,9 +38,9 @@ def confluent_header(schema_id: int | None) -> bytes:
             f"schema_id must be the schema's number in the schema registry, or None for values "
             f"without Confluent's header, got {schema_id!r}"
         )
-    if not 0 <= schema_id <= MAX_SCHEMA_ID:
-        raise ValueError(f"schema_id must be 0 to {MAX_SCHEMA_ID}, got {schema_id}")
-    return struct.pack(">bI", 0, schema_id)
+    if not 0 <= schema_id <= MAX_SCHEMA_IDS[framing]:
+        raise ValueError(f"schema_id must be 0 to {MAX_SCHEMA_IDS[framing]}, got {schema_id}")
+    return b"\0" + schema_id.to_bytes(BYTES_OF_IDS[framing] - 1, "big")
 
 
 def guid_header(guid: str) -> bytes:
@@ -43,15 +48,16 @@ def guid_header(guid: str) -> bytes:
     return b"\1" + uuid.UUID(guid).bytes
 
 
-def frame_of(data: bytes, *, has_path: bool = False) -> bytes:
-    """Return the bytes that name a schema, of Protobuf also the message, at the beginning of others.
+def frame_of(data: bytes, *, has_path: bool = False, id_bytes: int = ID_BYTES) -> bytes:
+    """Return the bytes that name a schema, of Protobuf also the message, at the beginning of others. With an
+    id, and a 0, they are `id_bytes`.
 
     Raises
     ------
     ValueError
         There are none.
     """
-    size = _BYTES.get(data[0]) if data else None
+    size = {0: id_bytes, 1: GUID_BYTES}.get(data[0]) if data else None
     if size is None:
         found = f"it begins with the byte {data[0]}" if data else "it is empty"
         raise ValueError(f"it has no schema id: {found}, instead of 0 or 1 (Confluent's wire format)")
@@ -60,12 +66,12 @@ def frame_of(data: bytes, *, has_path: bool = False) -> bytes:
     return bytes(data[: _path_at(data, size)[1] if has_path else size])
 
 
-def written_of(frame: bytes) -> Written:
-    """Return the id or GUID, and the path if there is one, that such bytes name."""
-    size = _BYTES[frame[0]]
+def written_of(frame: bytes, *, has_path: bool = False) -> Written:
+    """Return the id or GUID, and the path of Protobuf's, that such bytes name."""
+    size = len(frame) if not has_path else GUID_BYTES if frame[0] else ID_BYTES
     head = frame[1:size]
-    path = _path_at(frame, size)[0] if len(frame) > size else ()
-    return (int.from_bytes(head, "big") if size == ID_BYTES else str(uuid.UUID(bytes=head))), path
+    path = _path_at(frame, size)[0] if has_path else ()
+    return (str(uuid.UUID(bytes=head)) if frame[0] else int.from_bytes(head, "big")), path
 
 
 def _path_at(data: bytes, index: int) -> tuple[tuple[int, ...], int]:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from kbatch.distribution import needs
-from kbatch.formats.framing import Written
+from kbatch.formats.framing import Framing, Written
 from kbatch.formats.json_format import encoded, encoded_plain
 from kbatch.formats.models import FromDict, ToDict, from_dict_of
 from kbatch.formats.parsed_json import parser
@@ -47,7 +47,8 @@ class JsonSchema(RegisteredFormat[T]):
         Schemas of the registry that `schema` refers to, by their names.
     validate : "both", "out" or "none"
         Which values are validated: all, those that are written, or none.
-    id, subject, version, metadata, register, normalize, latest_ttl, verify_subject, id_in, columns, on_error
+    id, subject, version, metadata, register, normalize, latest_ttl, verify_subject, id_in, framing, columns,
+    on_error
         See RegisteredFormat.
         The record's name is the schema's `title`.
     model : class or None
@@ -85,6 +86,7 @@ class JsonSchema(RegisteredFormat[T]):
         latest_ttl: float = LATEST_SECONDS,
         verify_subject: bool = False,
         id_in: IdIn = "prefix",
+        framing: Framing = "confluent",
         model: type[T] | None = None,
         type: pa.Schema | pa.DataType | None = None,
         decimals: str = "number",
@@ -116,6 +118,7 @@ class JsonSchema(RegisteredFormat[T]):
             latest_ttl=latest_ttl,
             verify_subject=verify_subject,
             id_in=id_in,
+            framing=framing,
             columns=columns,
             on_error=on_error,
         )
@@ -194,8 +197,14 @@ class JsonSchema(RegisteredFormat[T]):
         from kbatch.formats.reading.json_values import Json as JsonColumns
 
         if self._validate != "both":
-            return JsonColumns(self._type, self._on_error)
-        return CheckedJson(self._type, self._on_error, own=self.schema, schemas=self.schemas_for(topic, part))
+            return JsonColumns(self._type, self._on_error, id_bytes=self.id_bytes)
+        return CheckedJson(
+            self._type,
+            self._on_error,
+            own=self.schema,
+            schemas=self.schemas_for(topic, part),
+            id_bytes=self.id_bytes,
+        )
 
 
 _Class = type  # which an argument hides

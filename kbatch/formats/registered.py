@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast
 from kbatch.errors import SchemaRegistryError
 from kbatch.formats.base import Codec, Format, Versions
 from kbatch.formats.framing import (
+    BYTES_OF_IDS,
     FIRST_MESSAGE,
-    ID_BYTES,
     ID_HEADERS,
+    Framing,
     Written,
-    confluent_header,
     frame_of,
     guid_header,
+    id_header,
     path_bytes,
     written_of,
 )
@@ -93,6 +94,9 @@ class RegisteredFormat(Format[T]):
     id_in : "prefix" or "header"
         Where records have the id: in front of their values, or in a header, as the GUID if the registry has
         GUIDs. Both are read, whatever this says.
+    framing : "confluent" or "apicurio"
+        How an id stands in front of values: in four bytes, or in eight as Apicurio's older clients have it,
+        after a 0.
     columns, on_error : see Format
     """
 
@@ -116,13 +120,18 @@ class RegisteredFormat(Format[T]):
         latest_ttl: float,
         verify_subject: bool,
         id_in: IdIn,
+        framing: Framing = "confluent",
         columns: str | Iterable[str] | None,
         on_error: Errors,
     ) -> None:
         super().__init__(columns=columns, on_error=on_error)
         if id_in not in ("prefix", "header"):
             raise ValueError(f"id_in must be 'prefix' or 'header', got {id_in!r}")
-        confluent_header(id)  # ValueError for no id
+        if framing not in BYTES_OF_IDS:
+            raise ValueError(f"framing must be one of {', '.join(BYTES_OF_IDS)}, got {framing!r}")
+        if framing != "confluent" and id_in == "header":
+            raise TypeError("framing= is about ids in front of values; leave out one of framing= and id_in=")
+        id_header(id, framing)  # ValueError for no id
         if version != "latest" and (not isinstance(version, int) or version < 1):
             raise ValueError(f"version must be 'latest' or a number from 1 on, got {version!r}")
         if metadata is not None and version != "latest":
@@ -147,6 +156,8 @@ class RegisteredFormat(Format[T]):
         self._latest_ttl = latest_ttl
         self._verify_subject = verify_subject
         self.id_in = id_in
+        self._framing = framing
+        self.id_bytes = BYTES_OF_IDS[framing]
         self._in_use: dict[str, InUse] = {}  # by subject
         self._codecs: dict[Part, RegisteredCodec[T]] = {}
 
@@ -176,7 +187,7 @@ class RegisteredFormat(Format[T]):
     ) -> None:
         for version in registry.versions(subject):
             number = registry.get_version(subject, version).id
-            frame = confluent_header(number) + (path_bytes(FIRST_MESSAGE) if self.has_path else b"")
+            frame = id_header(number, self._framing) + (path_bytes(FIRST_MESSAGE) if self.has_path else b"")
             if (reason := codec.refusal(topic, frame)) is not None:
                 raise ValueError(f"values of version {version} of {subject} cannot be read: {reason}")
 
@@ -285,7 +296,7 @@ class RegisteredFormat(Format[T]):
     def _frame(self, schema: Any, number: int | None) -> bytes:
         if number is None:
             return b""
-        frame = confluent_header(number)
+        frame = id_header(number, self._framing)
         if self.id_in == "header" and self._registry is not None:
             guid = self._registry.get(number).guid
             frame = frame if guid is None else guid_header(guid)
@@ -434,7 +445,8 @@ class RegisteredCodec(Codec[T]):
         self._header = ID_HEADERS[part]
         self._has_frame = format.has_frame
         self._has_path = format.has_path
-        self._usual_bytes = ID_BYTES + format.has_path  # of a frame
+        self._id_bytes = format.id_bytes
+        self._usual_bytes = format.id_bytes + format.has_path  # of a frame
         self.asks = format.asks
         self._follows_latest = format.follows_latest
         self.adds_headers = format.has_frame and format.id_in == "header"
@@ -506,7 +518,9 @@ class RegisteredCodec(Codec[T]):
     def fetch(self, topic: str, unknown: Hashable) -> None:
         frame = cast("bytes | None", unknown)
         try:
-            self._reads[frame] = self._format.new_read(None if frame is None else written_of(frame))
+            self._reads[frame] = self._format.new_read(
+                None if frame is None else written_of(frame, has_path=self._has_path)
+            )
         except SchemaRegistryError:
             raise
         except ValueError as error:
@@ -521,5 +535,5 @@ class RegisteredCodec(Codec[T]):
         for name, given in headers:
             if name == self._header and given is not None:
                 return frame_of(given, has_path=self._has_path), 0
-        frame = frame_of(data, has_path=self._has_path)
+        frame = frame_of(data, has_path=self._has_path, id_bytes=self._id_bytes)
         return frame, len(frame)

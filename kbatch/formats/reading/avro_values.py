@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from kbatch.formats.avro_schemas import AvroSchema
+from kbatch.formats.framing import ID_BYTES
 from kbatch.formats.reading.avro_arrays import (
     Decimals,
     converted_decimals,
@@ -48,6 +49,8 @@ class AvroColumns(ObjectDeserializer):
         Those of a registry. None means that `schema` wrote all values.
     has_frame : bool
         True if something names the schema of each value.
+    id_bytes : int
+        The bytes that end with an id in front of a value.
     decimals : "exact", "narrow", "string" or "double"
         What decimals become.
 
@@ -64,12 +67,14 @@ class AvroColumns(ObjectDeserializer):
         *,
         schemas: Schemas[AvroSchema] | None = None,
         has_frame: bool = False,
+        id_bytes: int = ID_BYTES,
         decimals: Decimals = "exact",
     ) -> None:
         super().__init__(errors)
         self._decimals = decimals
         self._schemas = schemas
         self._has_frame = has_frame
+        self._id_bytes = id_bytes
         self._reader: AvroSchema | None = None
         self._readings: dict[int | str, Read | str] = {}
         if schema is not None:
@@ -91,7 +96,7 @@ class AvroColumns(ObjectDeserializer):
 
     def inferred(self, sample: pa.Array, where: Where) -> pa.DataType | None:
         assert self._schemas is not None  # without a registry the type is known
-        groups = framed(Spans(sample), where).groups
+        groups = framed(Spans(sample), where, id_bytes=self._id_bytes).groups
         for written, _ in newest(groups):
             schema = self._schemas.of(written)
             if not isinstance(schema, str):
@@ -100,7 +105,7 @@ class AvroColumns(ObjectDeserializer):
 
     def unreadable(self, column: pa.Array, where: Where) -> Mapping[int, str]:
         assert self._schemas is not None  # without a registry the type is known
-        groups, _, faults = framed(Spans(column), where)
+        groups, _, faults = framed(Spans(column), where, id_bytes=self._id_bytes)
         for (written, _), rows in groups.items():
             if isinstance(reason := self._schemas.of(written), str):
                 faults.update(dict.fromkeys(rows.tolist(), reason))
@@ -113,7 +118,7 @@ class AvroColumns(ObjectDeserializer):
         groups: dict[Any, np.ndarray] = {None: np.flatnonzero(spans.is_valid)}
         faults: dict[int, str] = {}
         if self._has_frame:
-            groups, starts, faults = framed(spans, where)
+            groups, starts, faults = framed(spans, where, id_bytes=self._id_bytes)
         values: list[Any] = [None] * len(column)
         for written, rows in groups.items():
             read = self._reading(None if written is None else written[0])

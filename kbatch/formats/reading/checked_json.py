@@ -7,6 +7,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from kbatch.formats.framing import ID_BYTES
 from kbatch.formats.reading.base import Errors, Spans, Where, reason_of
 from kbatch.formats.reading.framing import framed
 from kbatch.formats.reading.json_values import Json, without_headers
@@ -31,6 +32,8 @@ class CheckedJson(Json):
         What validates all values. None: the schemas that wrote them.
     schemas : Schemas or None
         Those of a registry.
+    id_bytes : int
+        See AvroColumns.
     """
 
     def __init__(
@@ -40,8 +43,9 @@ class CheckedJson(Json):
         *,
         own: Checks | None,
         schemas: Schemas[Checks] | None,
+        id_bytes: int = ID_BYTES,
     ) -> None:
-        super().__init__(schema, errors)
+        super().__init__(schema, errors, id_bytes=id_bytes)
         self._own = own
         self._schemas = schemas
 
@@ -57,12 +61,12 @@ class CheckedJson(Json):
 
     def _refused(self, column: pa.Array, where: Where) -> dict[int, str]:
         """Return why a schema refuses values, by row."""
-        texts = without_headers(column).to_pylist()
+        texts = without_headers(column, self._id_bytes).to_pylist()
         if self._schemas is None:
             assert self._own is not None  # there is a schema, or a registry
             rows: Iterable[int] = (row for row, text in enumerate(texts) if text is not None)
             return _faults(self._own.check_text, rows, texts)
-        groups, _, refused = framed(Spans(column), where)
+        groups, _, refused = framed(Spans(column), where, id_bytes=self._id_bytes)
         for (written, _), found in groups.items():
             schema = self._own or self._schemas.of(written)
             if isinstance(schema, str):

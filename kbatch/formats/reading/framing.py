@@ -34,13 +34,15 @@ class Framed(NamedTuple):
     faults: dict[int, str]
 
 
-def framed(spans: Spans, where: Where, *, has_path: bool = False) -> Framed:
+def framed(spans: Spans, where: Where, *, has_path: bool = False, id_bytes: int = ID_BYTES) -> Framed:
     """Find the schema of each value.
 
     Parameters
     ----------
     has_path : bool
         True for Protobuf.
+    id_bytes : int
+        The bytes that end with an id in front of a value.
     """
     starts, faults = spans.starts.copy(), dict[int, str]()
     paths: dict[int, Written] = {}  # rows that are not usual, one by one
@@ -48,39 +50,43 @@ def framed(spans: Spans, where: Where, *, has_path: bool = False) -> Framed:
     for row, data in _in_headers(where).items():
         if is_open[row]:
             is_open[row] = False
-            _read_one(row, data, has_path, paths, faults)
-    plain, codes, sizes = _plain(spans, is_open, has_path)
+            _read_one(row, data, has_path, ID_BYTES, paths, faults)
+    plain, codes, sizes = _plain(spans, is_open, has_path, id_bytes)
     starts[plain] += sizes
     is_open[plain] = False
     for row in map(int, np.flatnonzero(is_open)):
         first = int(spans.starts[row])
         head = bytes(spans.view[first : min(int(spans.ends[row]), first + MAX_FRAME_BYTES)])
-        starts[row] += _read_one(row, head, has_path, paths, faults)
+        starts[row] += _read_one(row, head, has_path, id_bytes, paths, faults)
     groups: dict[Written, np.ndarray] = {}
     for code in map(int, np.unique(codes)):
-        written = code >> INDEX_BITS, (code & INDEX_MASK,) if has_path else ()
+        written = (code >> INDEX_BITS, (code & INDEX_MASK,)) if has_path else (code, ())
         groups[written] = plain[codes == code]
     return Framed(_with_others(groups, paths), starts, faults)
 
 
-def _plain(spans: Spans, is_open: np.ndarray, has_path: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the rows with an id and a path of one byte's index, the id and the index of each as one number,
-    and the bytes before its value.
+def _plain(
+    spans: Spans, is_open: np.ndarray, has_path: bool, id_bytes: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the rows with an id and a path of one byte's index, the id and the index, if there is one, of
+    each as one number, and the bytes before its value.
     """
     lengths = spans.ends - spans.starts
-    rows = np.flatnonzero(is_open & (lengths >= ID_BYTES + has_path))
-    heads = spans.matrix(rows, ID_BYTES + has_path)
-    sizes = np.full(len(rows), ID_BYTES + has_path, np.int64)
+    rows = np.flatnonzero(is_open & (lengths >= id_bytes + has_path))
+    heads = spans.matrix(rows, id_bytes + has_path)
+    sizes = np.full(len(rows), id_bytes + has_path, np.int64)
     indexes = np.zeros(len(rows), np.int64)
     is_plain = heads[:, 0] == 0
     if has_path and len(rows):
-        index = spans.data[np.minimum(spans.starts[rows] + ID_BYTES + 1, len(spans.data) - 1)]
-        is_one = (heads[:, -1] == 2) & (lengths[rows] > ID_BYTES + 1) & (index < 0x80) & (index & 1 == 0)
+        index = spans.data[np.minimum(spans.starts[rows] + id_bytes + 1, len(spans.data) - 1)]
+        is_one = (heads[:, -1] == 2) & (lengths[rows] > id_bytes + 1) & (index < 0x80) & (index & 1 == 0)
         is_plain &= is_one | (heads[:, -1] == 0)
         indexes[is_one] = index[is_one] >> 1
         sizes += is_one
-    ids = heads[:, 1:ID_BYTES].copy().view(">u4").reshape(-1).astype(np.int64)
-    return rows[is_plain], (ids << INDEX_BITS | indexes)[is_plain], sizes[is_plain]
+    ids = heads[:, 1:id_bytes].copy().view(f">u{id_bytes - 1}").reshape(-1).astype(np.int64)
+    is_plain &= ids >= 0  # no registry has others
+    codes = ids << INDEX_BITS | indexes if has_path else ids
+    return rows[is_plain], codes[is_plain], sizes[is_plain]
 
 
 def _with_others(
@@ -100,16 +106,17 @@ def _read_one(
     row: int,
     data: bytes,
     has_path: bool,
+    id_bytes: int,
     paths: dict[int, Written],
     faults: dict[int, str],
 ) -> int:
     """Read what names one value's schema, and return how many bytes that takes."""
     try:
-        frame = frame_of(data, has_path=has_path)
+        frame = frame_of(data, has_path=has_path, id_bytes=id_bytes)
     except ValueError as error:
         faults[row] = str(error)
         return 0
-    paths[row] = written_of(frame)
+    paths[row] = written_of(frame, has_path=has_path)
     return len(frame)
 
 

@@ -88,8 +88,10 @@ class Json(ColumnDeserializer):
         *,
         infer: int | None = None,
         lenient: bool = False,
+        id_bytes: int = ID_BYTES,
     ) -> None:
         super().__init__(errors)
+        self._id_bytes = id_bytes
         self._lenient = lenient
         if schema is not None and infer is not None:
             raise ValueError("infer= is for values without a schema; give one of both")
@@ -104,7 +106,7 @@ class Json(ColumnDeserializer):
             self.data_type = kind
 
     def inferred(self, sample: pa.Array, where: Where) -> pa.DataType | None:
-        texts = without_headers(sample).drop_null().slice(0, self.sample_rows)
+        texts = without_headers(sample, self._id_bytes).drop_null().slice(0, self.sample_rows)
         is_object, _ = _objects(texts)
         objects = texts.filter(pa.array(is_object))
         found: list[pa.DataType] = []
@@ -126,12 +128,12 @@ class Json(ColumnDeserializer):
         return _without_nulls(_loosened(pa.field("", _inferred_by_python(texts))).type)
 
     def unreadable(self, column: pa.Array, where: Where) -> Mapping[int, str]:
-        texts = enumerate(without_headers(column).to_pylist())
+        texts = enumerate(without_headers(column, self._id_bytes).to_pylist())
         reasons = ((row, _unreadable(text)) for row, text in texts if text is not None)
         return {row: reason for row, reason in reasons if reason is not None}
 
     def decode(self, column: pa.Array, where: Where) -> tuple[pa.Array, Mapping[int, str]]:
-        texts = without_headers(column)
+        texts = without_headers(column, self._id_bytes)
         values, faults = self._decoded(texts)
         if faults and (self._lenient or self.errors == "fields"):
             return self._repaired(values, texts, faults)
@@ -168,20 +170,20 @@ class Json(ColumnDeserializer):
         return values, faults | {row: reason for row, reason in others.items() if reason is not None}
 
 
-def without_headers(column: pa.Array) -> pa.Array:
+def without_headers(column: pa.Array, id_bytes: int = ID_BYTES) -> pa.Array:
     """Return the values without Confluent's headers: no JSON value begins with a byte of 0 or 1."""
     if types.is_fixed_size_binary(column.type):
         column = column.cast(pa.binary())
     spans = Spans(column)
     first, lengths = spans.first_bytes(), spans.ends - spans.starts
     sizes = np.zeros(len(column), np.int64)
-    for magic, size in ((0, ID_BYTES), (1, GUID_BYTES)):
+    for magic, size in ((0, id_bytes), (1, GUID_BYTES)):
         sizes[(first == magic) & (lengths >= size)] = size  # shorter ones stay what they are: no JSON
     if not sizes.any():
         return column
     begin, end = int(spans.starts[0]), int(spans.ends[-1])
     is_kept = np.ones(end - begin, bool)
-    for size in (ID_BYTES, GUID_BYTES):
+    for size in (id_bytes, GUID_BYTES):
         is_kept[(spans.starts[sizes == size] - begin)[:, None] + np.arange(size)] = False
     offsets = np.concatenate([[0], np.cumsum(lengths - sizes)])
     validity = None
