@@ -613,6 +613,35 @@ def test_POOL16_POOL18_POOL19_partitions_that_are_given_up(broker: Broker, shell
 
 
 @either
+def test_POOL17_what_runs_of_lost_partitions_changes_nothing(
+    broker: Broker, shell: str, protocol: str
+) -> None:
+    """The member is thrown out and comes back: a record that runs meanwhile is given again, and the end of
+    its first run counts for nothing.
+    """
+    fill(broker, 10, keys=10)
+    seen, gate = Seen(), Gate()
+    gates = {(0, 4): gate}
+    with processing(broker, function_of(seen, gates), protocol) as _:
+        until(lambda: gate.is_reached and len(seen.records) == 9)
+        until(lambda: is_committed(broker, 4))
+        del gates[0, 4]  # its second run does not wait
+        heartbeat = "ConsumerGroupHeartbeat" if protocol == "consumer" else "Heartbeat"
+        broker.fail_next(heartbeat, error=kbatch.errors.ErrorCode.UNKNOWN_MEMBER_ID)
+        until(seen.has(10))
+        until(lambda: is_committed(broker, 10))
+        fill(broker, 1)
+        until(lambda: is_committed(broker, 11))
+        gate.open()
+        if the_loop() is None:  # a task is cancelled with its partition
+            until(seen.has(12))
+        fill(broker, 1)
+        until(lambda: is_committed(broker, 12))
+        twice = [(0, 4)] if the_loop() is None else []
+    assert seen.offsets == sorted([(0, offset) for offset in range(12)] + twice)
+
+
+@either
 def test_POOL16_nothing_is_taken_while_the_last_commit_is_under_way(
     broker: Broker, shell: str, protocol: str
 ) -> None:
