@@ -21,7 +21,7 @@ from typing import IO
 SOURCES = Path(__file__).parents[1] / "java"
 # The version of the real Kafka, unless a test needs an older one.
 KAFKA_VERSION = "4.3.1"
-SPARK_KAFKA_NAME = "spark-kafka-4.2.0"
+SPARK_KAFKA_NAME = "spark-kafka-avro-4.2.0"
 MINIMAL_JAVA = 17
 STDERR_TAIL_BYTES = 4000
 # What is compiled; with an older Kafka only its broker is of interest.
@@ -58,7 +58,7 @@ def jars(version: str = KAFKA_VERSION) -> Path:
 
 @cache
 def spark_kafka_jars() -> Path:
-    """Return the folder of the jars of Spark's own Kafka sink."""
+    """Return the folder of the jars of Spark's own Kafka sink and Avro functions."""
     return _fetched(SPARK_KAFKA_NAME, "spark-kafka.xml")
 
 

@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector beside ours: the same rows in both, in one session."""
+"""Spark's own Kafka connector and functions beside ours: the same rows in both, in one session."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.avro.functions import from_avro
 
 from tests.spark.sinks import finish, new_sink
+from tests.support.registry import Registry
 
 pytestmark = [
     pytest.mark.slow,
@@ -79,3 +81,75 @@ def test_R101_sparks_own_source_reads_the_same(
     assert theirs.schema.simpleString() == ours.schema.simpleString()
     assert theirs.exceptAll(ours).count() == 0
     assert theirs.count() == ours.count() == 3 * ROWS
+
+
+AVRO = """{"type": "record", "name": "Order", "namespace": "shop", "fields": [
+    {"name": "id", "type": "long"},
+    {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+    {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+    {"name": "local", "type": {"type": "long", "logicalType": "local-timestamp-micros"}},
+    {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+    {"name": "tags", "type": {"type": "array", "items": "string"}},
+    {"name": "note", "type": ["null", "string"], "default": null},
+    {"name": "counts", "type": {"type": "map", "values": "int"}}
+]}"""
+FRAME_BYTES = 5
+
+
+def test_F_MIG_02_from_avro_reads_what_is_written(
+    spark: SparkSession, embedded_bootstrap_servers: str
+) -> None:
+    rows = spark.range(0, 100, 1, 3).selectExpr(
+        "named_struct('id', id, 'price', CAST(id / 100 AS DECIMAL(9, 2)), "
+        "'at', timestamp_micros(id * 1000003), 'local', CAST(timestamp_micros(id) AS TIMESTAMP_NTZ), "
+        "'day', date_from_unix_date(CAST(id AS INT)), 'tags', array(CAST(id AS STRING)), "
+        "'note', CASE WHEN id % 2 > 0 THEN 'odd' END, 'counts', map('a', CAST(id AS INT))) AS value",
+    )
+    sink = new_sink(embedded_bootstrap_servers)
+    with Registry() as registry:
+        options = {"value__format": "avro", "value__schema": AVRO, "value__register": "true"}
+        sink.write(rows, **options, schema__registry__url=registry.url)
+    found = (
+        spark.read.format("kafka")
+        .option("kafka.bootstrap.servers", sink.brokers)
+        .option("subscribe", sink.topic)
+        .load()
+        .select(from_avro(f.expr(f"substring(value, {FRAME_BYTES + 1})"), AVRO).alias("value"))
+    )
+    assert sorted(map(repr, found.collect())) == sorted(map(repr, rows.collect()))
+
+
+# Values of which some members are malformed, by a member each.
+VALUES = [
+    '{"id": 1, "price": 1.5, "name": "a", "tags": ["x"], "inner": {"a": 1}, "at": "2026-01-02T03:04:05Z"}',
+    '{"id": "no", "price": 1.5}',
+    '{"id": 2, "price": "NaN", "name": "b"}',
+    '{"id": 3, "price": "Infinity"}',
+    '{"id": 4, "price": {"a": 1}, "name": "c"}',
+    '{"id": 5, "inner": 7, "name": "d"}',
+    '{"id": 6, "at": "2026-01-02T03:04:05.123456Z"}',
+    '{"id": 7, "more": true}',
+    '{"id": 8, "at": "yesterday", "name": "e"}',
+    '{"id": 9223372036854775808, "name": "f"}',
+    '{"id": null, "name": null}',
+    "{}",
+]
+MEMBERS = "id BIGINT, price DOUBLE, name STRING, tags ARRAY<STRING>, inner STRUCT<a: INT>, at TIMESTAMP"
+
+
+def test_F_MIG_04_members_are_those_of_from_json(
+    spark: SparkSession, embedded_bootstrap_servers: str
+) -> None:
+    sink = new_sink(embedded_bootstrap_servers)
+    sink.write(spark.createDataFrame([(text,) for text in VALUES], "value STRING"))
+    options = {"kafka.bootstrap.servers": sink.brokers, "subscribe": sink.topic}
+    theirs = (
+        spark.read.format("kafka")
+        .options(**options)
+        .load()
+        .select(f.from_json(f.col("value").cast("string"), MEMBERS).alias("value"))
+    )
+    read = spark.read.format("kbatch").options(**options)
+    given = {"value.format": "json", "value.schema": MEMBERS, "on.malformed": "fields"}
+    ours = read.options(**given).load().select("value")
+    assert sorted(map(repr, ours.collect())) == sorted(map(repr, theirs.collect()))
