@@ -82,7 +82,7 @@ class Broker:
     racks : iterable of str or None
         The rack of each node, by which readers are sent to a replica near them (KIP-392).
     log_dirs : int
-        Log directories of each node, for `fail_log_dir`; with `directory` there is one.
+        Log directories of each node; with `directory` the further ones are `disk1`, ... in the node's folder.
     replication_factor : int or None
         Replicas of topics that leave it open; None means as many as there are nodes, three at most.
     host : str
@@ -199,8 +199,6 @@ class Broker:
         super_users = tuple(options.pop("super_users", ()))
         racks = _racks_of(options.pop("racks", None), nodes)
         _check_replication_factor(options.get("replication_factor"), nodes)
-        if directory is not None and options.get("log_dirs", 1) != 1:
-            raise ValueError(f"log_dirs must be 1 with a directory, got {options['log_dirs']}")
         self._options = Options(**options, listeners=chosen, super_users=super_users, racks=racks)
         if not _is_loopback(host) and any(map(_lets_anyone_in, chosen)):
             warnings.warn(

@@ -38,6 +38,7 @@ from kbatch.testing.broker.options import Options
 from kbatch.testing.broker.outages import Outages
 from kbatch.testing.broker.purgatory import Purgatory
 from kbatch.testing.broker.pushed_metrics import TelemetryState
+from kbatch.testing.broker.replication.log_dir_moves import LogDirMoves
 from kbatch.testing.broker.replication.network import CONTROLLER, Network
 from kbatch.testing.broker.replication.replication import Replication
 from kbatch.testing.broker.security.acls import Acls
@@ -248,6 +249,8 @@ class BrokerState:
         self.metric_subscriptions = MetricSubscriptions(self.directory)
         self.network = Network(self.node_count)
         self.replication = Replication(self.cluster, self.network, self.timers, self.purgatory.touch)
+        self.log_dir_moves = LogDirMoves(self.cluster, self.timers, self.partition_changed)
+        self.log_dir_moves.resume(self.now_ms)
         self.outages = Outages(
             self.cluster,
             self.network,

@@ -25,11 +25,12 @@ from typing import Any
 from kbatch.codec.segments import check_topic, sync_directory
 from kbatch.errors import ErrorCode
 from kbatch.testing.broker.broker_error import BrokerError
-from kbatch.testing.broker.controller.brokers import BrokerControlState, Node
+from kbatch.testing.broker.controller.brokers import BrokerControlState, LogDir, Node
 from kbatch.testing.broker.controller.controller import Controller, ReplicationSettings
 from kbatch.testing.broker.controller.partition_change import NO_LEADER, Registration, led_by, restarted
 from kbatch.testing.broker.controller.quotas import Entity, Quotas, entity_of
 from kbatch.testing.broker.logs.checkpoints import read_checkpoint, write_checkpoint
+from kbatch.testing.broker.logs.clean_shutdown import note_clean_shutdown, take_clean_shutdown
 from kbatch.testing.broker.logs.partition import Partition
 from kbatch.testing.broker.logs.topic_config import TopicConfig
 from kbatch.testing.broker.replication.replica import Replica
@@ -38,6 +39,7 @@ NO_TOPIC = ""  # the name of topics that are not there
 EVERY_BROKER = ""
 MAX_PARTITIONS = 10_000  # limit of one request (ReplicationControlManager.MAX_PARTITIONS_PER_BATCH)
 STATE_FILE = "cluster.json"
+DISK = "disk"  # further log directories are named so, with a number; folders of replicas end with "-" and one
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 
 
@@ -80,6 +82,7 @@ class ClusterPartition:
         "_known",
         "_nodes",
         "_open_log",
+        "_place",
         "copies",
         "index",
         "registration",
@@ -92,7 +95,8 @@ class ClusterPartition:
         topic: Topic,
         index: int,
         registration: Registration,
-        open_log: Callable[[int], Partition],
+        place: Callable[[int], LogDir],
+        open_log: Callable[[LogDir], Partition],
         nodes: Sequence[Node],
         hearing: Hearing,
         *,
@@ -104,6 +108,7 @@ class ClusterPartition:
         self.shares_log = shares_log
         self.copies: dict[int, Replica] = {}
         self._open_log = open_log
+        self._place = place
         self._nodes = nodes
         self._hearing = hearing
         self._known: dict[int, Registration] = {}  # what nodes know that have not heard of the present one
@@ -209,6 +214,7 @@ class ClusterPartition:
 
     def _drop_copy(self, node_id: int) -> None:
         copy = self.copies.pop(node_id)
+        copy.drop_future()
         copy.log_dir.replica_count -= 1
         if self.shares_log:
             return
@@ -217,11 +223,10 @@ class ClusterPartition:
             self.log.end_replication()
 
     def _make_copies(self, nodes: Iterable[int]) -> None:
-        log = next(iter(self.copies.values())).log if self.copies and self.shares_log else None
         for node_id in nodes:
             if node_id not in self.copies:
-                log = log if log is not None and self.shares_log else self._open_log(node_id)
-                log_dir = self._nodes[node_id].log_dir_for_replica()
+                log_dir = self._place(node_id)
+                log = self.log if self.copies and self.shares_log else self._open_log(log_dir)
                 self.copies[node_id] = Replica(self, node_id, log, log_dir)
         if self.is_replicated:
             for copy in self.copies.values():
@@ -229,9 +234,11 @@ class ClusterPartition:
 
     def lose_copy(self, node_id: int) -> None:
         """Have a replica begin anew, on an empty disk; one that shares its log keeps it."""
+        copy = self.copies[node_id]
+        copy.drop_future()
         if not self.shares_log:
-            self.copies[node_id].log.delete()
-            self.copies[node_id].log = self._open_log(node_id)
+            copy.log.delete()
+            copy.log = self._open_log(copy.log_dir)
         if self.is_replicated:
             self.copies[node_id].log.begin_replication()
 
@@ -240,12 +247,26 @@ class ClusterPartition:
         """Return the logs of all replicas."""
         return [self.log] if self.shares_log else [copy.log for copy in self.copies.values()]
 
+    def open_future(self, log_dir: LogDir) -> Partition:
+        """Open an empty log in another directory, for a replica that is to move there."""
+        log_dir.begin_future(self.name)
+        return self._open_log(log_dir)
+
+    @property
+    def name(self) -> str:
+        """Return the name of the partition's folders."""
+        return f"{self.topic.name}-{self.index}"
+
     def close(self) -> None:
         for log in self.logs:
             log.close()
+        for copy in self.copies.values():
+            if copy.future is not None:
+                copy.future.log.close()
 
     def delete(self) -> None:
         for copy in self.copies.values():
+            copy.drop_future()
             copy.log_dir.replica_count -= 1
         for log in self.logs:
             log.delete()
@@ -319,7 +340,7 @@ class Cluster:
         shares_internal_logs: bool = False,
     ) -> None:
         self.nodes = [
-            Node(node_id, rack, _log_dirs(node_id, directory and _folder(directory, node_id), log_dir_count))
+            Node(node_id, rack, _log_dirs(node_id, directory, log_dir_count))
             for node_id, rack in zip_longest(range(node_count), racks)
         ]
         self.hearing = Hearing(node_count)
@@ -332,7 +353,7 @@ class Cluster:
         self._names: dict[str, str] = {}  # of topics, by what they are called in metrics
         self._saves_later = self._is_changed = self._is_loading = False
         self._named_count = -1
-        self._checkpointed: dict[int, list[tuple[str, int, int]]] = {}  # high watermarks, by node
+        self._checkpointed: dict[LogDir, list[tuple[str, int, int]]] = {}  # high watermarks
         self._forgotten_changes = 0  # of partitions that are gone
         self._directory = directory
         self._open_partition = open_partition
@@ -390,6 +411,13 @@ class Cluster:
             self.controller.shut_down(node)
         self.controller.fence(node)
         self._end(node)
+        self._note_clean_end(node)
+
+    def _note_clean_end(self, node: Node) -> None:
+        """Have the node's disks say that it ended cleanly; a single node has no controller to tell."""
+        if len(self.nodes) > 1:
+            folders = [each.folder for each in node.log_dirs if each.folder is not None]
+            note_clean_shutdown(folders, node.broker_epoch)
 
     def kill_node(self, node_id: int) -> None:
         """End a node at once; the controller has not noticed yet."""
@@ -412,6 +440,7 @@ class Cluster:
             return
         node.is_running = True
         self.controller.fence(node)
+        take_clean_shutdown([each.folder for each in node.log_dirs if each.folder is not None])
         self._replace_failed_disks(node)
         self.controller.register_broker(node, ended_cleanly=node.ended_cleanly)
         node.ended_cleanly = True
@@ -696,6 +725,8 @@ class Cluster:
         self.checkpoint_high_watermarks()
         for partition in self.partitions():
             partition.close()
+        for node in self.running_nodes:
+            self._note_clean_end(node)
 
     def _check_assignments(self, assignments: Iterable[Sequence[int]]) -> None:
         for replicas in assignments:
@@ -752,6 +783,7 @@ class Cluster:
             topic,
             index,
             registration,
+            partial(self._place_replica, topic, index),
             partial(self._open_log, topic, index),
             self.nodes,
             self.hearing,
@@ -762,12 +794,20 @@ class Cluster:
 
     # Storage
 
-    def _open_log(self, topic: Topic, index: int, node_id: int) -> Partition:
-        folder = self._folder_of(node_id)
-        if folder is not None and node_id and not self._is_loading:
+    def _place_replica(self, topic: Topic, index: int, node_id: int) -> LogDir:
+        """Return the log directory that has a node's replica, or that a new one goes to."""
+        name, node = f"{topic.name}-{index}", self.nodes[node_id]
+        found = [each for each in node.log_dirs if each.has(name)]
+        if node_id and not self._is_loading:
             # what a cluster of fewer nodes left there is of another time
-            shutil.rmtree(folder / f"{topic.name}-{index}", ignore_errors=True)
-        return self._open_partition(topic.name, index, topic.config, folder)
+            for each in found:
+                assert each.folder is not None
+                shutil.rmtree(each.folder / name, ignore_errors=True)
+            found = []
+        return found[0] if found else node.log_dir_for_replica()
+
+    def _open_log(self, topic: Topic, index: int, log_dir: LogDir) -> Partition:
+        return self._open_partition(topic.name, index, topic.config, log_dir.folder)
 
     @contextmanager
     def saved_once(self) -> Iterator[None]:
@@ -786,23 +826,22 @@ class Cluster:
             self._save()
 
     def checkpoint_high_watermarks(self) -> None:
-        """Write the high watermarks of all replicas, a file a node, if there is a directory."""
+        """Write the high watermarks of all replicas, a file a log directory, if those are on disk."""
         if self._directory is None or len(self.nodes) == 1:
             return
-        for node in self.nodes:
-            rows = [
-                (partition.topic.name, partition.index, partition.copies[node.node_id].log.high_watermark)
-                for partition in self.partitions()
-                if node.node_id in partition.copies
-            ]
-            if rows == self._checkpointed.get(node.node_id, []):
+        rows: dict[LogDir, list[tuple[str, int, int]]] = {
+            log_dir: [] for node in self.nodes for log_dir in node.log_dirs
+        }
+        for partition in self.partitions():
+            for copy in partition.copies.values():
+                row = partition.topic.name, partition.index, copy.log.high_watermark
+                rows[copy.log_dir].append(row)
+        for log_dir, found in rows.items():
+            if log_dir.folder is None or found == self._checkpointed.get(log_dir, []):
                 continue
             with suppress(OSError):  # what is not written is known again from the followers
-                write_checkpoint(_folder(self._directory, node.node_id) / HIGH_WATERMARK_CHECKPOINT, rows)
-                self._checkpointed[node.node_id] = rows
-
-    def _folder_of(self, node_id: int) -> Path | None:
-        return None if self._directory is None else _folder(self._directory, node_id)
+                write_checkpoint(log_dir.folder / HIGH_WATERMARK_CHECKPOINT, found)
+                self._checkpointed[log_dir] = found
 
     def _save(self) -> None:
         self._is_changed = True
@@ -813,6 +852,7 @@ class Cluster:
             "cluster_id": self.cluster_id,
             "broker_configs": self.broker_overrides,
             "quotas": [[entity, limits] for entity, limits in self.quotas.limits.items()],
+            "broker_epochs": [node.broker_epoch for node in self.nodes],
             "topics": [_describe(topic) for topic in self.topics.values()],
         }
         written = self._directory / f"{STATE_FILE}.tmp"
@@ -831,6 +871,7 @@ class Cluster:
         self._apply_broker_configs()
         for names, limits in described["quotas"]:
             self.quotas.limits[entity_of(dict(names))] = limits
+        ended_cleanly = self._start_all(described["broker_epochs"])
         for saved in described["topics"]:
             name = saved["name"]
             topic = Topic(
@@ -839,7 +880,7 @@ class Cluster:
             self._add_topic(topic)
             for kept in saved["partitions"]:
                 known = _registration_of(kept)
-                registration = restarted(known, range(len(self.nodes)))
+                registration = restarted(known, range(len(self.nodes)), ended_cleanly)
                 if registration is None:
                     raise ValueError(
                         f"{self._directory} has the data of {name}-{len(topic.partitions)} on nodes "
@@ -850,17 +891,34 @@ class Cluster:
         self._is_loading = False
         self._save()
 
+    def _start_all(self, broker_epochs: Sequence[int]) -> list[int]:
+        """Give each broker its next epoch, and return those whose last start has ended cleanly.
+
+        Without eligible leaders (KIP-966) the controller does not ask.
+        """
+        ended_cleanly = []
+        for node, epoch in zip(self.nodes, broker_epochs, strict=False):
+            folders = [each.folder for each in node.log_dirs if each.folder is not None]
+            if take_clean_shutdown(folders) == epoch or not self.controller.settings.eligible_leader_replicas:
+                ended_cleanly.append(node.node_id)
+            node.broker_epoch = epoch + 1
+        return ended_cleanly
+
     def _load_high_watermarks(self) -> None:
         """Take up what nodes knew to be replicated; without a checkpoint that is nothing (KIP-101)."""
-        for node in self.nodes:
-            folder = self._folder_of(node.node_id)
-            assert folder is not None
-            rows = read_checkpoint(folder / HIGH_WATERMARK_CHECKPOINT, (str, int, int))
-            known = {(topic, index): offset for topic, index, offset in rows}
-            for partition in self.partitions():
-                if partition.is_replicated and node.node_id in partition.copies:
-                    offset = known.get((partition.topic.name, partition.index), 0)
-                    partition.copies[node.node_id].log.begin_replication(offset)
+        known = {
+            (log_dir, topic, index): offset
+            for node in self.nodes
+            for log_dir in node.log_dirs
+            if log_dir.folder is not None
+            for topic, index, offset in read_checkpoint(
+                log_dir.folder / HIGH_WATERMARK_CHECKPOINT, (str, int, int)
+            )
+        }
+        for partition in self.partitions():
+            for copy in partition.copies.values() if partition.is_replicated else ():
+                offset = known.get((copy.log_dir, partition.topic.name, partition.index), 0)
+                copy.log.begin_replication(offset)
 
 
 def _folder(directory: Path, node_id: int) -> Path:
@@ -868,11 +926,22 @@ def _folder(directory: Path, node_id: int) -> Path:
     return directory / f"node-{node_id}" if node_id else directory
 
 
-def _log_dirs(node_id: int, folder: Path | None, count: int) -> list[str]:
-    """Return the paths of a node's log directories: its folder if it has one, else names."""
-    if folder is not None:
-        return [str(folder)]
-    return [f"/node-{node_id}/data-{number}" for number in range(count)]
+def _log_dirs(node_id: int, directory: Path | None, count: int) -> list[LogDir]:
+    """Return a node's log directories: its folder, and others in it, or names of what is in memory.
+
+    Raises ValueError if more of them have been used before: replicas would be missed.
+    """
+    if directory is None:
+        return [LogDir(f"/node-{node_id}/data-{number}") for number in range(count)]
+    folder = _folder(directory, node_id)
+    if (folder / f"{DISK}{count}").exists():
+        raise ValueError(
+            f"{folder} has replicas in {DISK}{count}, got log_dirs={count}; use as many as before"
+        )
+    paths = [folder, *(folder / f"{DISK}{number}" for number in range(1, count))]
+    for path in paths if count > 1 else ():
+        path.mkdir(parents=True, exist_ok=True)
+    return [LogDir(str(path), path) for path in paths]
 
 
 def _registration_of(kept: Mapping[str, Any]) -> Registration:
@@ -910,6 +979,7 @@ def _read_state(path: Path) -> dict[str, Any]:
             "cluster_id": described["cluster_id"],
             "broker_configs": described.get("broker_configs", {}),
             "quotas": described.get("quotas", []),
+            "broker_epochs": described.get("broker_epochs", []),
             "topics": described["topics"],
         }
     except (ValueError, KeyError, TypeError) as error:

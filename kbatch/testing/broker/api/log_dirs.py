@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from kbatch.errors import ErrorCode
@@ -13,8 +13,8 @@ from kbatch.testing.broker.security.authorizer import CLUSTER_NAME, Operation, R
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.broker_state import BrokerState, Context
-    from kbatch.testing.broker.cluster import ClusterPartition
     from kbatch.testing.broker.controller.brokers import LogDir
+    from kbatch.testing.broker.replication.replica import Replica
 
 Described = messages.DescribeLogDirsResponse.DescribeLogDirsResult
 Moved = messages.AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult
@@ -53,33 +53,39 @@ def _describe(
         wanted = topic.partitions
         if named is not None:
             wanted = [each for each in topic.partitions if each.index in named.get(name, ())]
-        here = [each for each in wanted if _is_in(each, node_id, log_dir)]
-        if here:
-            partitions = [_described_replica(each, node_id) for each in here]
+        copies = [each.copies[node_id] for each in wanted if node_id in each.copies]
+        partitions = [found for copy in copies for found in _described_replicas(copy, log_dir)]
+        if partitions:
             described.topics.append(
                 messages.DescribeLogDirsResponse.DescribeLogDirsTopic(name=name, partitions=partitions)
             )
 
 
-def _is_in(partition: ClusterPartition, node_id: int, log_dir: LogDir) -> bool:
-    return node_id in partition.copies and partition.copies[node_id].log_dir is log_dir
-
-
-def _described_replica(
-    partition: ClusterPartition, node_id: int
-) -> messages.DescribeLogDirsResponse.DescribeLogDirsPartition:
-    log = partition.copies[node_id].log
-    return messages.DescribeLogDirsResponse.DescribeLogDirsPartition(
-        partition_index=partition.index,
-        partition_size=log.size_bytes,
-        offset_lag=max(log.high_watermark - log.log_end_offset, 0),
-    )
+def _described_replicas(
+    copy: Replica, log_dir: LogDir
+) -> Iterator[messages.DescribeLogDirsResponse.DescribeLogDirsPartition]:
+    """Yield a replica, or the one that is to take its place, as far as it is in the directory."""
+    kind = messages.DescribeLogDirsResponse.DescribeLogDirsPartition
+    log, future = copy.log, copy.future
+    if copy.log_dir is log_dir:
+        yield kind(
+            partition_index=copy.index,
+            partition_size=log.size_bytes,
+            offset_lag=max(log.high_watermark - log.log_end_offset, 0),
+        )
+    if future is not None and future.log_dir is log_dir:
+        yield kind(
+            partition_index=copy.index,
+            partition_size=future.log.size_bytes,
+            offset_lag=log.log_end_offset - future.log.log_end_offset,
+            is_future_key=True,
+        )
 
 
 def alter_replica_log_dirs(
     state: BrokerState, request: messages.AlterReplicaLogDirsRequest, context: Context
 ) -> messages.AlterReplicaLogDirsResponse:
-    """Move replicas of the node to other directories, at once: nothing has to be copied."""
+    """Begin to move replicas of the node to other directories."""
     results: dict[str, list[Moved]] = {}
     for wanted in request.dirs:
         for topic in wanted.topics:
@@ -103,12 +109,13 @@ def _move(state: BrokerState, context: Context, path: str, topic: str, answer: M
     log_dir = next((each for each in node.log_dirs if each.path == path), None)
     if log_dir is None:
         raise BrokerError(ErrorCode.LOG_DIR_NOT_FOUND)
-    copy = state.cluster.partition(topic, answer.partition_index).copies.get(node.node_id)
+    partition = state.cluster.partition(topic, answer.partition_index)
+    copy = partition.copies.get(node.node_id)
     if copy is None:
         raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if log_dir.has_failed or copy.log_dir.has_failed:
         raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR)
-    copy.move_to(log_dir)
+    state.log_dir_moves.begin(partition, copy, log_dir, context.now_ms)
 
 
 HANDLERS = {

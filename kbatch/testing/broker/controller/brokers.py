@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kbatch.protocol.structs import Message
+
+
+# In the folder of a replica that is not whole, and is to take the place of one in another directory. (Kafka
+# gives such folders other names.)
+FUTURE_MARK = "future"
 
 
 class BrokerControlState(Enum):
@@ -31,17 +38,47 @@ class LogDir:
     Attributes
     ----------
     path : str
+    folder : Path or None
+        Where its files are; None if they are in memory.
     has_failed : bool
     replica_count : int
         Replicas in it.
     """
 
-    __slots__ = ("has_failed", "path", "replica_count")
+    __slots__ = ("folder", "has_failed", "path", "replica_count")
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, folder: Path | None = None) -> None:
         self.path = path
+        self.folder = folder
         self.has_failed = False
         self.replica_count = 0
+
+    def has(self, name: str) -> bool:
+        """True if the files of a whole replica are there."""
+        return self.folder is not None and (self.folder / name).exists() and not self._mark(name).exists()
+
+    def begin_future(self, name: str) -> None:
+        """Mark a replica whose files are to be written there as not whole."""
+        if self.folder is not None:
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+            (self.folder / name).mkdir(parents=True)
+            self._mark(name).touch()
+
+    def end_future(self, name: str) -> None:
+        """Note that a replica is whole."""
+        if self.folder is not None:
+            self._mark(name).unlink()
+
+    def take_futures(self) -> list[str]:
+        """Return the replicas there that are not whole; their files are deleted."""
+        marks = [] if self.folder is None else [*self.folder.glob(f"*/{FUTURE_MARK}")]
+        for mark in marks:
+            shutil.rmtree(mark.parent, ignore_errors=True)
+        return [mark.parent.name for mark in marks]
+
+    def _mark(self, name: str) -> Path:
+        assert self.folder is not None
+        return self.folder / name / FUTURE_MARK
 
 
 class Node:
@@ -89,7 +126,7 @@ class Node:
         "state",
     )
 
-    def __init__(self, node_id: int, rack: str | None = None, log_dirs: Sequence[str] = ("/data",)) -> None:
+    def __init__(self, node_id: int, rack: str | None = None, log_dirs: Sequence[LogDir] = ()) -> None:
         self.node_id = node_id
         self.rack = rack
         self.host = ""
@@ -103,7 +140,7 @@ class Node:
         self.last_heard: tuple[int, int] | None = None
         self.lead_delay_ms = 0
         self.hidden: frozenset[type[Message]] = frozenset()
-        self.log_dirs = [LogDir(path) for path in log_dirs]
+        self.log_dirs = list(log_dirs)
 
     def log_dir_for_replica(self) -> LogDir:
         """Return the directory for a new replica: one that works, with the fewest."""

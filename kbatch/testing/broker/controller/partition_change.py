@@ -188,19 +188,26 @@ def _with_last_known_leader(before: Registration, wanted: Registration) -> Regis
     return wanted
 
 
-def restarted(before: Registration, nodes: Collection[int]) -> Registration | None:
+def restarted(
+    before: Registration, nodes: Collection[int], ended_cleanly: Collection[int]
+) -> Registration | None:
     """Return the registration after all of these nodes, and no others, have started again.
 
-    The first replica that has all that is committed leads; None if there is none.
+    The first replica leads that has all that is committed and ended cleanly; without one that which led last,
+    alone. None if there is none of either.
     """
     replicas = tuple(each for each in before.replicas if each in nodes)
     complete = tuple(each for each in replicas if each in before.in_sync)
     if not complete:
         return None
+    kept = tuple(each for each in complete if each in ended_cleanly)
+    if not kept:
+        last = before.last_known_leader if before.leader == NO_LEADER else before.leader
+        kept = (last if last in complete else complete[0],)
     return Registration(
         replicas,
-        complete[0],
-        isr=complete if before.isr else complete[:1],
+        kept[0],
+        isr=kept if before.isr else kept[:1],
         leader_epoch=before.leader_epoch,
         partition_epoch=before.partition_epoch,
         adding=tuple(each for each in before.adding if each in nodes),

@@ -78,10 +78,13 @@ class Replica:
         When it asks its leader again, after a refusal; NEVER_MS until it hears of another term.
     log_dir : LogDir
         Where the log is.
+    future : Replica or None
+        What is to take its place, in another log directory of the node.
     """
 
     __slots__ = (
         "fetches_from_ms",
+        "future",
         "leadership",
         "leads_from_ms",
         "log",
@@ -101,6 +104,7 @@ class Replica:
         self.leadership: Leadership | None = None
         self.leads_from_ms = 0
         self.fetches_from_ms = 0.0
+        self.future: Replica | None = None
 
     @property
     def topic(self) -> RegisteredTopic:
@@ -135,11 +139,27 @@ class Replica:
         else:
             self.leadership.take(registration, now_ms)
 
-    def move_to(self, log_dir: LogDir) -> None:
-        """Be in another log directory of the node."""
+    def drop_future(self) -> None:
+        """Stay in this log directory."""
+        if self.future is not None:
+            self.future.log.delete()
+            self.future.log_dir.replica_count -= 1
+            self.future = None
+
+    def become_future(self) -> None:
+        """Have the replica that has all by now take the place of this one (maybeReplaceCurrentWithFuture)."""
+        future, present = self.future, self.log
+        assert future is not None
+        future.log.config = present.config
+        if present.hold_high_watermark:
+            future.log.begin_replication(present.high_watermark)
+        else:
+            future.log.end_replication()
+        if self.leadership is not None:
+            future.log.start_leader_epoch(self.leadership.epoch)
+        present.delete()
         self.log_dir.replica_count -= 1
-        self.log_dir = log_dir
-        log_dir.replica_count += 1
+        self.log, self.log_dir, self.future = future.log, future.log_dir, None
 
     def check_leader_epoch(self, epoch: int) -> None:
         """Check the epoch that a client or follower names: it must be the current one (KIP-320)."""
@@ -182,19 +202,38 @@ class Replica:
             raise BrokerError(
                 ErrorCode.UNKNOWN_LEADER_EPOCH if names_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER
             )
+        answer = self._read(asked)
+        if notes and answer.diverging is None:
+            follower.note_fetch(asked.offset, self.log.log_end_offset, now_ms)
+            follower.log_start_offset = asked.log_start_offset
+            follower.broker_epoch = asked.broker_epoch
+        return answer
+
+    def _read(self, asked: FollowerFetch) -> FollowerFetched:
         log = self.log
         diverging = self.diverging(asked.offset, asked.last_epoch)
         if diverging is not None:
             return FollowerFetched([], log.high_watermark, log.log_start_offset, diverging)
         batches = log.read_as_follower(asked.offset, FETCH_BYTES)
-        answer = FollowerFetched(batches, log.high_watermark, log.log_start_offset)
-        if notes:
-            follower.note_fetch(asked.offset, log.log_end_offset, now_ms)
-            follower.log_start_offset = asked.log_start_offset
-            follower.broker_epoch = asked.broker_epoch
-        return answer
+        return FollowerFetched(batches, log.high_watermark, log.log_start_offset)
 
     # As follower
+
+    def follow_beside(self, present: Replica, now_ms: int) -> bool:
+        """Fetch once from the replica whose place this one is to take; True if nothing is left to fetch.
+
+        Raises BrokerError KAFKA_STORAGE_ERROR.
+        """
+        self.registration = present.registration
+        try:
+            fetched = present._read(self.next_fetch(NO_EPOCH))
+        except BrokerError as error:
+            if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            self.restart_at(present.log, now_ms)
+            return False
+        has_changed = self.append_fetched(fetched, now_ms)
+        return not has_changed and self.log.log_end_offset == present.log.log_end_offset
 
     def next_fetch(self, broker_epoch: int) -> FollowerFetch:
         return FollowerFetch(
