@@ -1748,6 +1748,91 @@ class RemoveRaftVoterResponse(Message):
     error_code: int = 0
     error_message: str | None = ''
 
+class AlterPartitionRequest(Message):
+    response: ClassVar[type[AlterPartitionResponse]]
+    class TopicData(Struct):
+        topic_id: bytes = ...
+        partitions: list[AlterPartitionRequest.PartitionData] = ...
+
+    class PartitionData(Struct):
+        partition_index: int = 0
+        leader_epoch: int = 0
+        new_isr: list[int] = ...
+        new_isr_with_epochs: list[AlterPartitionRequest.BrokerState] = ...
+        leader_recovery_state: int = 0
+        partition_epoch: int = 0
+
+    class BrokerState(Struct):
+        broker_id: int = 0
+        broker_epoch: int = -1
+
+    broker_id: int = 0
+    broker_epoch: int = -1
+    topics: list[AlterPartitionRequest.TopicData] = ...
+
+class AlterPartitionResponse(Message):
+    class TopicData(Struct):
+        topic_id: bytes = ...
+        partitions: list[AlterPartitionResponse.PartitionData] = ...
+
+    class PartitionData(Struct):
+        partition_index: int = 0
+        error_code: int = 0
+        leader_id: int = 0
+        leader_epoch: int = 0
+        isr: list[int] = ...
+        leader_recovery_state: int = 0
+        partition_epoch: int = 0
+
+    throttle_time_ms: int = 0
+    error_code: int = 0
+    topics: list[AlterPartitionResponse.TopicData] = ...
+
+class BrokerRegistrationRequest(Message):
+    response: ClassVar[type[BrokerRegistrationResponse]]
+    class Listener(Struct):
+        name: str = ''
+        host: str = ''
+        port: int = 0
+        security_protocol: int = 0
+
+    class Feature(Struct):
+        name: str = ''
+        min_supported_version: int = 0
+        max_supported_version: int = 0
+
+    broker_id: int = 0
+    cluster_id: str = ''
+    incarnation_id: bytes = ...
+    listeners: list[BrokerRegistrationRequest.Listener] = ...
+    features: list[BrokerRegistrationRequest.Feature] = ...
+    rack: str | None = ''
+    is_migrating_zk_broker: bool = False
+    log_dirs: list[bytes] = ...
+    previous_broker_epoch: int = -1
+
+class BrokerRegistrationResponse(Message):
+    throttle_time_ms: int = 0
+    error_code: int = 0
+    broker_epoch: int = -1
+
+class BrokerHeartbeatRequest(Message):
+    response: ClassVar[type[BrokerHeartbeatResponse]]
+    broker_id: int = 0
+    broker_epoch: int = -1
+    current_metadata_offset: int = 0
+    want_fence: bool = False
+    want_shut_down: bool = False
+    offline_log_dirs: list[bytes] = ...
+    cordoned_log_dirs: list[bytes] | None = ...
+
+class BrokerHeartbeatResponse(Message):
+    throttle_time_ms: int = 0
+    error_code: int = 0
+    is_caught_up: bool = False
+    is_fenced: bool = True
+    should_shut_down: bool = False
+
 class SaslHandshakeRequest(Message):
     response: ClassVar[type[SaslHandshakeResponse]]
     mechanism: str = ''

@@ -364,6 +364,17 @@ SAMPLES: dict[str, dict[str, Any]] = {
     "AlterReplicaLogDirs": {
         "dirs": [{"path": "/node-0/data-0", "topics": [{"name": TOPIC, "partitions": [0]}]}],
     },
+    "AlterPartition": {
+        "broker_epoch": 0,
+        "topics": [
+            {
+                "topic_id": TOPIC_ID,
+                "partitions": [{"new_isr": [0], "new_isr_with_epochs": [{"broker_id": 0}]}],
+            }
+        ],
+    },
+    "BrokerRegistration": {"cluster_id": "another"},
+    "BrokerHeartbeat": {},
     "DescribeQuorum": {"topics": [{"topic_name": "__cluster_metadata", "partitions": [{}]}]},
     "UpdateFeatures": {"feature_updates": [{"feature": "share.version", "max_version_level": 1}]},
     "DescribeClientQuotas": {"components": [{"entity_type": "user", "match_type": 2, "match": None}]},

@@ -2,6 +2,7 @@
 
 from kbatch.protocol.tables import (
     admin,
+    brokers,
     cluster,
     fetch,
     groups,
@@ -23,6 +24,7 @@ TABLES = (
     share.TABLE,
     admin.TABLE,
     cluster.TABLE,
+    brokers.TABLE,
     security.TABLE,
     telemetry.TABLE,
     internal.TABLE,

@@ -36,6 +36,7 @@ from kbatch.testing.broker.logs.topic_config import TopicConfig
 from kbatch.testing.broker.metric_subscriptions import MetricSubscriptions
 from kbatch.testing.broker.options import Options
 from kbatch.testing.broker.outages import Outages
+from kbatch.testing.broker.played_brokers import PlayedBrokers
 from kbatch.testing.broker.purgatory import Purgatory
 from kbatch.testing.broker.pushed_metrics import TelemetryState
 from kbatch.testing.broker.replication.log_dir_moves import LogDirMoves
@@ -258,6 +259,7 @@ class BrokerState:
             self.timers,
             lambda: self.purgatory.touch(CONTROLLER),
         )
+        self.played_brokers = PlayedBrokers(self.cluster, self.outages, self.all_changed)
         self.coordinators = Coordinators(self)
         self.telemetry = TelemetryState()
         self.share_sessions = ShareSessions(self.options.group_share_max_share_sessions)

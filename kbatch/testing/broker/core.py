@@ -22,6 +22,7 @@ from kbatch.protocol import codec, messages
 from kbatch.protocol.structs import Message
 from kbatch.testing.broker.api import (
     access,
+    brokers,
     configs,
     feature_levels,
     fetch,
@@ -55,6 +56,7 @@ HANDLERS: dict[type, Handler] = {
     kind: handler
     for family in (
         access,
+        brokers,
         configs,
         feature_levels,
         fetch,
@@ -83,7 +85,10 @@ FORWARDED = frozenset(
         messages.AlterClientQuotasRequest,
         messages.AlterConfigsRequest,
         messages.AlterPartitionReassignmentsRequest,
+        messages.AlterPartitionRequest,
         messages.AlterUserScramCredentialsRequest,
+        messages.BrokerHeartbeatRequest,
+        messages.BrokerRegistrationRequest,
         messages.CreateAclsRequest,
         messages.CreateDelegationTokenRequest,
         messages.CreatePartitionsRequest,
@@ -171,7 +176,8 @@ class BrokerCore:
 
     def __init__(self, state: BrokerState) -> None:
         self.state = state
-        state.answered_requests = sorted(HANDLERS, key=lambda kind: kind.api_key)
+        clients = HANDLERS.keys() - brokers.HANDLERS.keys()
+        state.answered_requests = sorted(clients, key=lambda kind: kind.api_key)
         self.faults = Faults()
         self.requests: deque[ReceivedRequest] = deque(maxlen=REMEMBERED_REQUESTS)
 

@@ -49,7 +49,7 @@ class Outages:
     def stop(self, node_id: int) -> None:
         """End a node cleanly, as with SIGTERM."""
         self._cluster.stop_node(node_id)
-        self._forget_session(node_id)
+        self.forget_session(node_id)
 
     def kill(self, node_id: int, now_ms: int, *, at_once: bool = True, lose: bool = False) -> None:
         """End a node as with kill -9; it is fenced at once, or when its session is over.
@@ -64,14 +64,14 @@ class Outages:
         if lose:
             self._lose_unflushed(node_id, now_ms)
         if at_once:
-            self._forget_session(node_id)
+            self.forget_session(node_id)
             self._cluster.controller.fence(node)
         else:
-            self._end_session_later(node, now_ms)
+            self.end_session_later(node, now_ms)
 
     def start(self, node_id: int, now_ms: int) -> None:
         """Start a node that ended; it hears the controller if it reaches it."""
-        self._forget_session(node_id)
+        self.forget_session(node_id)
         self._cluster.start_node(node_id)
         self._update(now_ms)
 
@@ -148,20 +148,21 @@ class Outages:
                 continue
             if not reaches:
                 self._cluster.deafen(node.node_id)
-                self._end_session_later(node, now_ms)
+                self.end_session_later(node, now_ms)
             elif node.node_id in self._cluster.deaf:
                 self._hear_again(node)
         self._replication.all_changed()
 
     def _hear_again(self, node: Node) -> None:
-        self._forget_session(node.node_id)
+        self.forget_session(node.node_id)
         self._cluster.hear(node.node_id)
         self._cluster.report_failed_disks(node)
         if node.state is BrokerControlState.FENCED:
             self._cluster.controller.unfence(node)
         self._on_heard()
 
-    def _end_session_later(self, node: Node, now_ms: int) -> None:
+    def end_session_later(self, node: Node, now_ms: int) -> None:
+        """Fence a broker that the controller has heard for the last time, unless it is heard again."""
         if node.node_id in self._sessions or node.state is BrokerControlState.FENCED:
             return
 
@@ -173,7 +174,8 @@ class Outages:
         deadline_ms = now_ms + self._cluster.controller.settings.session_timeout_ms
         self._sessions[node.node_id] = self._timers.call_at(deadline_ms, fence)
 
-    def _forget_session(self, node_id: int) -> None:
+    def forget_session(self, node_id: int) -> None:
+        """Note that the controller hears a broker, or that this does not count any more."""
         timer = self._sessions.pop(node_id, None)
         if timer is not None:
             timer.cancel()

@@ -65,7 +65,7 @@ class Server:
         self.idle_seconds = idle_seconds
         self.connections: set[ClientConnection] = set()
         self._host = host
-        self._ports = ports
+        self._ports = list(ports)
         self._tls = tls
         self._endpoint = None
         if token_port is not None:
@@ -178,9 +178,7 @@ class Server:
         for node_id in node_ids:
             node = self.core.state.cluster.nodes[node_id]
             opened = self._listeners.setdefault(node_id, [])
-            for index, (port, context) in enumerate(
-                zip(node.ports or self._ports[node_id], self._tls, strict=True)
-            ):
+            for index, (port, context) in enumerate(zip(self._ports[node_id], self._tls, strict=True)):
                 listener = await self._loop.create_server(
                     partial(ClientConnection, self, node_id, index),
                     self._host,
@@ -191,6 +189,7 @@ class Server:
                 opened.append(listener)
             node.host = self._host
             node.ports = [listener.sockets[0].getsockname()[1] for listener in opened]
+            self._ports[node_id] = node.ports
         for node_id in node_ids:
             for listener in self._listeners[node_id]:
                 await listener.start_serving()

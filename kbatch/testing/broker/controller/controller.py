@@ -109,6 +109,7 @@ REFUSALS: dict[ErrorCode, Callable[[Registration, Proposal], bool]] = {
     ErrorCode.INVALID_REQUEST: lambda known, asked: (
         asked.leader != known.leader
         or asked.leader not in asked.isr
+        or len(set(asked.isr)) < len(asked.isr)
         or not set(asked.isr) <= set(known.replicas)
     ),
     ErrorCode.INVALID_UPDATE_VERSION: lambda known, asked: asked.partition_epoch < known.partition_epoch,

@@ -58,6 +58,7 @@ PLACES = {
     "ElectLeaders": {0: "replica_election_results.partition_result.error_code"},
     "AlterPartitionReassignments": {0: "responses.partitions.error_code"},
     "DescribeLogDirs": {0: "results.error_code"},
+    "AlterPartition": {0: "topics.partitions.error_code"},
     "AlterReplicaLogDirs": {0: "results.partitions.error_code"},
     "AlterClientQuotas": {0: "entries.error_code"},
     "DescribeProducers": {0: "topics.partitions.error_code"},
