@@ -8,24 +8,33 @@ import pytest
 from kbatch.testing import Broker
 from tests.conftest import require_jars
 from tests.integration.scenarios import differences
-from tests.integration.scenarios.nodes import NODES_SCENARIOS, RACKS, Cluster, Nodes
+from tests.integration.scenarios.nodes import (
+    NODES_SCENARIOS,
+    RACKS,
+    Cluster,
+    Nodes,
+    preferred_leaders_return,
+)
 from tests.oracle.kafka import RealCluster
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 NODES, SESSION_MS = 3, 9_000
 
 
+PROPERTIES = {
+    "offsets.topic.replication.factor": NODES,
+    "transaction.state.log.replication.factor": NODES,
+    "broker.session.timeout.ms": SESSION_MS,  # long, or a busy machine fences nodes that live
+    "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+}
+REBALANCE, INTERVAL = "auto.leader.rebalance.enable", "leader.imbalance.check.interval.seconds"
+EMBEDDED_INTERVAL_SECONDS = 300
+
+
 @pytest.fixture(scope="module")
 def real_cluster() -> Iterator[Cluster]:
     require_jars()
-    properties = {
-        "offsets.topic.replication.factor": NODES,
-        "transaction.state.log.replication.factor": NODES,
-        "auto.leader.rebalance.enable": "false",
-        "broker.session.timeout.ms": SESSION_MS,  # long, or a busy machine fences nodes that live
-        "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
-    }
-    with RealCluster(NODES, properties, racks=RACKS) as cluster:
+    with RealCluster(NODES, {**PROPERTIES, REBALANCE: "false"}, racks=RACKS) as cluster:
         yield cluster
 
 
@@ -47,6 +56,18 @@ def test_embedded_nodes_answer_as_kafkas_do(
 ) -> None:
     found, expected = (_transcript(cluster, name) for cluster in (embedded_cluster, real_cluster))
     wrong = differences(found, expected)
+    assert not wrong, "\n".join(["embedded != Kafka", *wrong])
+
+
+def test_KE10_preferred_leaders_return_by_themselves() -> None:
+    require_jars()
+    with Broker(nodes=NODES, auto_create_topics=False) as broker, Nodes(broker, "balanced") as nodes:
+        preferred_leaders_return(nodes, lambda: broker.advance(EMBEDDED_INTERVAL_SECONDS))
+        found = nodes.transcript
+    properties = {**PROPERTIES, REBALANCE: "true", INTERVAL: 1}
+    with RealCluster(NODES, properties) as cluster, Nodes(cluster, "balanced") as nodes:
+        preferred_leaders_return(nodes, lambda: None)
+        wrong = differences(found, nodes.transcript)
     assert not wrong, "\n".join(["embedded != Kafka", *wrong])
 
 

@@ -251,6 +251,7 @@ class Nodes:
         self.elect(topic)
         for node in range(3):
             self.await_leader(topic, replicas[0], node=node)
+        self.await_offsets(replicas[0], topic)
 
     def configure(self, resource: str, name: str, value: object, *, resource_type: int = TOPIC) -> None:
         kind = messages.IncrementalAlterConfigsRequest
@@ -567,8 +568,23 @@ def partitions_move_to_other_nodes(nodes: Nodes) -> None:
     nodes.note_partitions("moved", topic)
     until(lambda: nodes.latest(1, topic)[0] != NONE.name, pause_seconds=PAUSE_SECONDS)
     nodes.note("the old leader", (nodes.latest(1, topic), nodes.produce(1, topic, b"2")))
+    nodes.await_offsets(2, topic)
     nodes.note("the new leader", (nodes.produce(2, topic, b"2"), nodes.fetch(2, topic)))
     nodes.note("its follower", until_read(nodes, 0, topic, 2))
+
+
+def preferred_leaders_return(nodes: Nodes, pass_time: Callable[[], None]) -> None:
+    """E10, of nodes that balance leaders; `pass_time` lets an embedded cluster do so at once."""
+    topic = nodes.topic("t", 1, 2, 0)
+    nodes.note_partitions("at first", topic)
+    nodes.cluster.kill_node(1)
+    nodes.await_leader(topic, 2)
+    nodes.note_partitions("without node 1", topic)
+    nodes.cluster.start_node(1)
+    nodes.await_isr(topic, 3)
+    pass_time()
+    nodes.await_leader(topic, 1)
+    nodes.note_partitions("by itself", topic)
 
 
 @nodes_scenario
@@ -582,6 +598,7 @@ def stopped_leaders_go_on_as_zombies(nodes: Nodes) -> None:
     nodes.await_leader(topic, 0, 2)
     nodes.note_partitions("without node 1", topic)
     leader = nodes.partition(topic).leader_id
+    nodes.await_offsets(leader, topic)  # it may hear later than others that it leads
     nodes.note("meanwhile", nodes.produce(leader, topic, b"2", b"3"))
     nodes.cluster.resume_node(1)
     zombie.receive()

@@ -393,7 +393,7 @@ def share_member(broker: Coordinated) -> ShareMember:
     return member
 
 
-def test_KG23_move_of_the_share_coordinator_is_not_noticed(broker: Coordinated) -> None:
+def test_KK05_KG23_move_of_the_share_coordinator_is_not_noticed(broker: Coordinated) -> None:
     member = share_member(broker)
     broker.coordinate(1, SHARE_TOPIC)
     assert member.acknowledge(0, 0) == NONE
@@ -403,7 +403,7 @@ def test_KG23_move_of_the_share_coordinator_is_not_noticed(broker: Coordinated) 
     assert acquired(again.fetch()) == [(1, 1, 1)], "the first is done; acquisitions are not stored"
 
 
-def test_KG23_group_goes_on_at_the_next_leader(broker: Coordinated) -> None:
+def test_KK05_KG23_group_goes_on_at_the_next_leader(broker: Coordinated) -> None:
     member = share_member(broker)
     member.beat()  # it is assigned what it fetches
     epoch = member.epoch

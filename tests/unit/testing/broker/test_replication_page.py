@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from tests import ROOT
+from tests.integration.scenarios import SCENARIOS
 from tests.integration.scenarios.nodes import NODES_SCENARIOS
 from tests.unit.test_behaviour_ids import names_of_tests
 
@@ -23,7 +24,8 @@ def ids_of_page() -> list[str]:
 
 
 def test_every_id_has_one_row_and_a_test() -> None:
-    tested = {found for name in names_of_tests() for found in re.findall(rf"(?<=_){ID}(?=_|$)", name)}
+    names = [*names_of_tests(), *SCENARIOS]
+    tested = {found for name in names for found in re.findall(rf"(?<=_){ID}(?=_|$)", name)}
     assert sorted(ids_of_page()) == sorted(tested)
 
 

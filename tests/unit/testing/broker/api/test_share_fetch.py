@@ -126,6 +126,18 @@ def test_fetch_waits_for_records_and_gives_up_at_its_time(broker: VirtualBroker)
     assert waiting.message.responses == []
 
 
+def test_KG08_partition_without_news_is_left_out() -> None:
+    broker = reads_from_the_start(VirtualBroker(topics=()))
+    broker.state.cluster.create_topic(TOPIC, 2)
+    member = Member(broker)
+    (topic,) = member.fetch(indexes=[0, 1]).responses
+    assert [each.partition_index for each in topic.partitions] == [0, 1], "they are new in the session"
+    produce(broker, b"value", index=1)
+    (topic,) = member.fetch(topics=[]).responses
+    assert [each.partition_index for each in topic.partitions] == [1]
+    assert member.fetch(topics=[]).responses == []
+
+
 def test_fetch_waits_for_its_minimum_of_bytes(broker: VirtualBroker) -> None:
     produce(broker, b"small")
     waiting = Member(broker).send(max_wait_ms=WAIT_MS, min_bytes=1000)
