@@ -275,6 +275,19 @@ class Nodes:
         (partition,) = answer.responses[0].partition_responses
         return ErrorCode(partition.error_code).name, partition.base_offset
 
+    def produce_to_leader(self, topic: str, *values: bytes) -> tuple[str, int]:
+        """Return (code, base offset) of whoever leads: that may change, and who leads may hear so late."""
+        refused = ErrorCode.NOT_LEADER_OR_FOLLOWER.name
+        answers: list[tuple[str, int]] = []
+
+        def is_taken() -> bool:
+            leader = self.partition(topic).leader_id
+            answers.append(self.produce(leader, topic, *values) if leader >= 0 else (refused, -1))
+            return answers[-1][0] != refused
+
+        until(is_taken, pause_seconds=PAUSE_SECONDS)
+        return answers[-1]
+
     def fetch(self, node: int, topic: str, offset: int = 0) -> tuple[str, list[bytes], int]:
         """Return (code, values, high watermark)."""
         request = requests.fetch_request(topic, self.topic_id(topic), offset, max_wait_ms=0, min_bytes=1)
@@ -386,7 +399,11 @@ def leaders_die_and_return(nodes: Nodes) -> None:
 
 def until_read(nodes: Nodes, node: int, topic: str, count: int) -> tuple[str, list[bytes], int]:
     """Return what a node has, when it has so many records."""
-    until(lambda: len(nodes.fetch(node, topic)[1]) == count, pause_seconds=PAUSE_SECONDS)
+    until(
+        lambda: len(nodes.fetch(node, topic)[1]) == count,
+        lambda: f"{count} records at node {node}, which has {nodes.fetch(node, topic)}; {nodes.transcript}",
+        pause_seconds=PAUSE_SECONDS,
+    )
     return nodes.fetch(node, topic)
 
 
@@ -597,13 +614,11 @@ def stopped_leaders_go_on_as_zombies(nodes: Nodes) -> None:
     zombie.send(nodes.produce_request(topic, b"lost", acks=LEADER))
     nodes.await_leader(topic, 0, 2)
     nodes.note_partitions("without node 1", topic)
-    leader = nodes.partition(topic).leader_id
-    nodes.await_offsets(leader, topic)  # it may hear later than others that it leads
-    nodes.note("meanwhile", nodes.produce(leader, topic, b"2", b"3"))
+    nodes.note("meanwhile", nodes.produce_to_leader(topic, b"2", b"3"))
     nodes.cluster.resume_node(1)
     zombie.receive()
     nodes.await_isr(topic, 3)
-    nodes.note("at the leader", nodes.fetch(leader, topic))
+    nodes.note("at the leader", nodes.fetch(nodes.partition(topic).leader_id, topic))
     nodes.note("at the zombie", until_read(nodes, 1, topic, 3))
     nodes.note("written to it", nodes.produce(1, topic, b"4"))
     zombie.close()
