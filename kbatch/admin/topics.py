@@ -413,12 +413,18 @@ class AsyncTopics(Part):
         self, keys: Iterable[Any], deadline: Deadline
     ) -> tuple[dict[Any, tuple[Any, str | None]], dict[Any, KafkaError]]:
         """Return by name or id the id and the name of topics, and the errors of the others. A topic without
-        an id has its name for it; controllers tell neither.
+        an id has its name for it, also one of which the broker has not heard yet; controllers tell neither.
         """
         if self._runtime.engine.asks_controllers:
             return {key: (key, key if isinstance(key, str) else None) for key in keys}, {}
         request = await self._ask(TopicIds(dict.fromkeys(keys)), deadline)
-        return dict(request.results), dict(request.errors)
+        unheard = {
+            key: (key, key)
+            for key, error in request.errors.items()
+            if isinstance(key, str) and isinstance(error, UnknownTopicOrPartitionError)
+        }
+        errors = {key: error for key, error in request.errors.items() if key not in unheard}
+        return {**request.results, **unheard}, errors
 
     @overload
     async def add_partitions(

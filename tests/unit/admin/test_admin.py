@@ -244,6 +244,26 @@ def test_AS04_topics_travel_in_requests_of_10000_partitions(broker: Broker, admi
     assert sent == [[9_999, 1], [2]]
 
 
+def test_AS07_the_controller_judges_a_name_that_the_broker_does_not_know(
+    broker: Broker, admin: Admin
+) -> None:
+    """A broker may lag behind the controller, which has the topic."""
+    admin.topics.create("new")
+    unknown = messages.MetadataResponse.MetadataResponseTopic(
+        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name="new"
+    )
+
+    def lag(request: Any) -> Any:
+        if late and request.topics:
+            return messages.MetadataResponse(topics=[late.pop()])
+        return None
+
+    late = [unknown]
+    broker.intercept("Metadata", lag)
+    admin.topics.delete("new")
+    assert not late and [each.name for each in admin.topics.list()] == ["orders"]
+
+
 def test_AS08_a_repeated_delete_spares_a_new_topic_of_the_name(broker: Broker, admin: Admin) -> None:
     first = admin.topics.describe("orders").topic_id
     broker.drop_connection("DeleteTopics", when="after")
