@@ -39,6 +39,8 @@ TIMES: Mapping[tuple[str, str], pa.DataType] = {
     },
 }
 NUMBERS = ("int", "long", "float", "double")
+_FLOATS = ("float", "double")
+_EXACT_INTEGERS = 1 << 53  # of a double
 NAMED = ("record", "error", "enum", "fixed")
 # Types of which one takes the other's values.
 WIDER: Mapping[str, str] = {"int": "long", "float": "double"}
@@ -219,14 +221,30 @@ def rebuilt_field(field: Any, change: Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def _valid(schema: Any) -> Any:
-    """Return a schema without invalid logical types, which Avro says are to be ignored."""
+    """Return a schema without invalid logical types, which Avro says are to be ignored, and with defaults of
+    doubles that fastavro 1.9 takes, too.
+    """
 
     def change(made: dict[str, Any]) -> dict[str, Any]:
+        if isinstance(made.get("fields"), list):
+            made["fields"] = list(map(_with_float, made["fields"]))
         if "logicalType" in made and not _has_meaning(made):
             del made["logicalType"]
         return made
 
     return rebuilt(schema, change)
+
+
+def _with_float(field: Any) -> Any:
+    """Return a field with a float as the default of a float, which JSON may have without a point."""
+    kind: Any
+    default: Any
+    kind, default = (field.get("type"), field.get("default")) if isinstance(field, Mapping) else (None, None)
+    first = kind[0] if isinstance(kind, list) and kind else kind
+    if not isinstance(first, str) or first not in _FLOATS:
+        return field
+    is_whole = isinstance(default, int) and not isinstance(default, bool) and abs(default) <= _EXACT_INTEGERS
+    return {**field, "default": float(default)} if is_whole else field
 
 
 def _has_meaning(schema: Mapping[str, Any]) -> bool:

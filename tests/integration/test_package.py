@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from importlib import import_module
 from pathlib import Path
@@ -93,6 +94,22 @@ def test_a_bare_package_works(version: str, sdist: Path, wheel: Path, tmp_path: 
     command = [str(python.with_name("kbatch")), "dump", "x"]
     bare = subprocess.run(command, capture_output=True, text=True)
     assert bare.returncode == 2 and "pip install 'kbatch-kafka[cli]'" in bare.stderr
+
+
+def test_F_AVRO_28_oldest_versions_resolve_alike(tmp_path: Path) -> None:
+    """The oldest fastavro, pyarrow and numpy that the extras allow read what the newest do."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    listed = re.findall(r"(fastavro|pyarrow|numpy)>=([0-9.]+)", " ".join(extras["arrow"] + extras["avro"]))
+    assert len(listed) == 3
+    run(sys.executable, "-m", "venv", tmp_path / "oldest", cwd=tmp_path)
+    python = tmp_path / "oldest" / "bin" / "python"
+    pins = [f"{name}=={version}.*" for name, version in listed]
+    run(python, "-m", "pip", "install", "--quiet", "--only-binary", ":all:", "pytest", *pins, cwd=tmp_path)
+    file = ROOT / "tests" / "unit" / "formats" / "reading" / "test_avro_resolution.py"
+    options = ("--noconftest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", ROOT)
+    # the native modules of the tree are of this Python
+    found = run(python, "-m", "pytest", *options, file, cwd=ROOT)
+    assert re.search(r"^\d{2,} passed", found, re.MULTILINE)
 
 
 def test_the_contests_run_from_a_wheel(wheel: Path, tmp_path: Path) -> None:
