@@ -6,21 +6,26 @@ import asyncio
 import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 import pytest
 
 import kbatch
 from kbatch import Admin, AsyncAdmin, TopicPartition
-from kbatch.admin import Acl, AclFilter, NewTopic, QuotaEntity
+from kbatch.admin import Acl, AclFilter, NewTopic, QuotaEntity, Token
 from kbatch.errors import (
     BrokerIdNotRegisteredError,
     BrokerNotAvailableError,
+    DelegationTokenNotFoundError,
+    DuplicateVoterError,
     EligibleLeadersNotAvailableError,
     ErrorCode,
     InvalidReplicationFactorError,
     InvalidRequestError,
     KafkaError,
+    KafkaTimeoutError,
     MismatchedEndpointTypeError,
     NoReassignmentInProgressError,
     PartialFailure,
@@ -36,11 +41,13 @@ from tests.support.admin_calls import Call
 from tests.support.admin_judge import Judge
 from tests.support.broker_wire import Wire
 from tests.support.effort import REAL
-from tests.support.patience import repeat_while, until
+from tests.support.patience import HANG_SECONDS, repeat_while, until
 
 pytestmark = pytest.mark.slow
 
 NODES = (0, 1, 2)
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+USER, PASSWORD = "ada", "lovelace"
 _numbers = itertools.count()
 
 
@@ -66,8 +73,11 @@ def real_cluster() -> Iterator[RealCluster]:
         "auto.leader.rebalance.enable": "false",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
+        "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl.plain.sasl.jaas.config": f'{PLAIN} user_{USER}="{PASSWORD}";',
+        "delegation.token.secret.key": "secret",
     }
-    with RealCluster(len(NODES), properties, log_dirs=2) as cluster:
+    with RealCluster(len(NODES), properties, listeners={"SASL": "SASL_PLAINTEXT"}, log_dirs=2) as cluster:
         yield cluster
 
 
@@ -522,9 +532,12 @@ def test_AS50_addresses_of_the_other_kind_are_refused(real_cluster: RealCluster)
 Work = Callable[[Admin, int], object]
 
 
-def _changed(name: str) -> Mapping[str, Work]:
-    """Return calls that write, each with the number of its round; all but `create` change what is there."""
+def _changed(name: str, user: Admin) -> Mapping[str, Work]:
+    """Return calls that write, each with the number of its round; all but `create` change what is there. The
+    `user` has logged in, for tokens.
+    """
     return {
+        "tokens": lambda admin, n: _spend_token(user),
         "create": lambda admin, n: admin.topics.create(f"{name}-{n}", partitions=2, wait=False),
         "delete": lambda admin, n: (
             admin.topics.create(f"{name}-gone-{n}", partitions=1),
@@ -558,6 +571,27 @@ def _changed(name: str) -> Mapping[str, Work]:
     }
 
 
+def _spend_token(user: Admin) -> None:
+    """Make a token, renew it and end it. After a lost answer there may be one whose secret nobody knows."""
+    try:
+        token = user.tokens.create()
+    except KafkaTimeoutError as error:
+        assert error.possibly_persisted
+        return
+    # a controller that has just become active learns of tokens a moment later
+    renewed = repeat_while(
+        DelegationTokenNotFoundError, lambda: user.tokens.renew(token.hmac, timedelta(hours=1))
+    )
+    assert renewed > datetime.now(UTC)
+    repeat_while(DelegationTokenNotFoundError, lambda: _expire(user, token))
+
+
+def _expire(user: Admin, token: Token) -> None:
+    """Expire a token, unless no broker has it any more."""
+    if token.token_id in {each.token_id for each in user.tokens.list()}:
+        user.tokens.expire(token.hmac)
+
+
 def _refused(code: ErrorCode, call: Callable[[], object]) -> None:
     """Do a call that has nothing to do, and says so unless an answer was lost."""
     try:
@@ -572,7 +606,18 @@ def _refused(code: ErrorCode, call: Callable[[], object]) -> None:
 @pytest.mark.java
 def test_AS14_calls_are_done_while_controllers_die(real_cluster: RealCluster) -> None:
     name, rounds = f"nodes-{next(_numbers)}", 30
-    with admin_of(real_cluster) as admin:
+    with (
+        admin_of(real_cluster) as admin,
+        Admin(
+            bootstrap_servers=real_cluster.address("SASL"),
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="PLAIN",
+            sasl_username=USER,
+            sasl_password=PASSWORD,
+            request_timeout_ms=5000,
+            retry_backoff_ms=20,
+        ) as user,
+    ):
         topics = ("grown", "set", "moved", "led")
         new = {f"{name}-{each}": NewTopic(assignment={0: [0, 1]}) for each in topics}
         admin.topics.create(new)
@@ -591,7 +636,7 @@ def test_AS14_calls_are_done_while_controllers_die(real_cluster: RealCluster) ->
                 for _ in range(rounds):
                     begun.release()
 
-        threads = [threading.Thread(target=work, args=[call]) for call in _changed(name).values()]
+        threads = [threading.Thread(target=work, args=[call]) for call in _changed(name, user).values()]
         for thread in threads:
             thread.start()
         for _ in range(2):
@@ -614,3 +659,55 @@ def test_AS14_calls_are_done_while_controllers_die(real_cluster: RealCluster) ->
         }
         assert not [user for user in admin.users.describe() if user.startswith(name)]
         until(lambda: admin.acls.list(principal=f"User:{name}") == ())
+        for token in user.tokens.list():  # of creations whose answers were lost
+            _expire(user, token)
+        until(lambda: user.tokens.list() == ())
+
+
+@pytest.mark.slow
+@pytest.mark.java
+def test_AS14_voters_change_while_controllers_die(java_jars: None) -> None:
+    """The vote of one controller is taken away and given back, while active ones die."""
+    rounds, changing = 4, 2
+    with RealCluster(len(NODES), dynamic_quorum=True) as cluster, admin_of(cluster) as admin:
+        endpoints = {
+            node: {"CONTROLLER": (host, int(port))}
+            for node, (host, _, port) in enumerate(
+                each.rpartition(":") for each in cluster.controllers.split(",")
+            )
+        }
+        until(lambda: len(admin.cluster.quorum().observers) == 2)
+        ids = {each.node_id: each.directory_id for each in admin.cluster.quorum().observers}
+        for node in sorted(ids):
+            admin.cluster.add_voter(node, ids[node], endpoints[node], timeout=HANG_SECONDS)
+        assert voters(admin) == list(NODES)
+        begun = threading.Semaphore(0)
+
+        def change() -> None:
+            try:
+                for _ in range(rounds):
+                    begun.release()
+                    admin.cluster.remove_voter(changing, ids[changing], timeout=HANG_SECONDS)
+                    begun.release()
+                    admin.cluster.add_voter(
+                        changing, ids[changing], endpoints[changing], timeout=HANG_SECONDS
+                    )
+            finally:
+                begun.release(2 * rounds)
+
+        with ThreadPoolExecutor(1) as pool:
+            changes = pool.submit(change)
+            for _ in range(2):
+                for _ in range(3):
+                    begun.acquire()
+                controller = admin.cluster.quorum(timeout=HANG_SECONDS).leader
+                cluster.kill_node(controller)
+                cluster.start_node(controller)
+            changes.result(HANG_SECONDS)
+        until(lambda: voters(admin) == list(NODES))
+        with pytest.raises(DuplicateVoterError):
+            admin.cluster.add_voter(changing, ids[changing], endpoints[changing])
+
+
+def voters(admin: Admin) -> list[int]:
+    return sorted(each.node_id for each in admin.cluster.quorum().voters)

@@ -178,8 +178,8 @@ class RealKafka:
         self._features = []
         if transaction_version is not None:
             self._features.append(f"transaction.version={transaction_version}")
-        if dynamic_quorum:
-            self._features.append("--standalone")
+        if dynamic_quorum:  # which begins with the first node's vote
+            self._features.append("--no-initial-controllers" if node.node_id else "--standalone")
         self._version = version
         self._java_options = (*JAVA_OPTIONS, *java_options)
         self._process: subprocess.Popen[bytes] | None = None
@@ -360,6 +360,8 @@ class RealCluster:
         nodes: int = 3,
         properties: Mapping[str, object] | None = None,
         *,
+        listeners: Mapping[str, str] | None = None,
+        dynamic_quorum: bool = False,
         log_dirs: int = 1,
         racks: Sequence[str] = (),
     ) -> None:
@@ -369,7 +371,9 @@ class RealCluster:
         self.nodes = [
             RealKafka(
                 {**(properties or {}), **own[node_id]},
+                listeners=listeners,
                 node=Node(node_id, brokers, controllers),
+                dynamic_quorum=dynamic_quorum,
                 log_dirs=log_dirs,
             )
             for node_id in range(nodes)
@@ -391,6 +395,10 @@ class RealCluster:
     @property
     def bootstrap_servers(self) -> str:
         return ",".join(node.bootstrap_servers for node in self.nodes)
+
+    def address(self, listener: str) -> str:
+        """Return the bootstrap servers of a further listener."""
+        return ",".join(node.address(listener) for node in self.nodes)
 
     @property
     def controllers(self) -> str:
