@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from kbatch.admin.base import Part, checked_items, text_of
 from kbatch.admin.partitions import checked_broker
+from kbatch.admin.waiting import NODE_SECONDS
 from kbatch.core.admin.cluster import (
     SAFE_DOWNGRADE,
     UNSAFE_DOWNGRADE,
@@ -16,6 +17,7 @@ from kbatch.core.admin.cluster import (
     DescribeCluster,
     DescribeFeatures,
     DescribeQuorum,
+    Reminder,
     RemoveVoter,
     UnregisterBroker,
     UpdateFeatures,
@@ -25,7 +27,10 @@ from kbatch.core.client.controllers import BROKERS, CONTROLLERS
 from kbatch.errors import (
     BrokerIdNotRegisteredError,
     DuplicateVoterError,
+    ErrorCode,
     InvalidRequestError,
+    KafkaError,
+    NotLeaderOrFollowerError,
     UnsupportedEndpointTypeError,
     VoterNotFoundError,
 )
@@ -37,6 +42,8 @@ if TYPE_CHECKING:
 
 _DOWNGRADES = {None: UPGRADE, "safe": SAFE_DOWNGRADE, "unsafe": UNSAFE_DOWNGRADE}
 MAX_INT16, MAX_PORT = 2**15 - 1, 2**16 - 1
+# Between attempts to change the voters.
+VOTER_SECONDS = 0.2
 
 
 class AsyncCluster(Part):
@@ -169,13 +176,11 @@ class AsyncCluster(Part):
         UnsupportedVersionError
             The quorum is static (kraft.version 0).
         """
-        request = AddVoter(
-            checked_broker(node_id),
-            _checked_directory(directory_id),
-            checked_items("endpoints", endpoints, text_of("listener"), _checked_endpoint),
-            cluster_id,
+        listeners = checked_items("endpoints", endpoints, text_of("listener"), _checked_endpoint)
+        voter = checked_broker(node_id), _checked_directory(directory_id)
+        await self._change_voters(
+            lambda: AddVoter(*voter, listeners, cluster_id), DuplicateVoterError, timeout
         )
-        await self._settle(request, DuplicateVoterError, timeout)
 
     async def remove_voter(
         self,
@@ -192,8 +197,34 @@ class AsyncCluster(Part):
         VoterNotFoundError
             It does not vote, or it is the last one.
         """
-        request = RemoveVoter(checked_broker(node_id), _checked_directory(directory_id), cluster_id)
-        await self._settle(request, VoterNotFoundError, timeout)
+        voter = checked_broker(node_id), _checked_directory(directory_id)
+        await self._change_voters(lambda: RemoveVoter(*voter, cluster_id), VoterNotFoundError, timeout)
+
+    async def _change_voters(
+        self, new_request: Callable[[], AdminRequest], done: type[KafkaError], timeout: float | None
+    ) -> None:
+        """Send a request as often as it is answered by a controller that is not active any more. Brokers pass
+        it on to the one that they know, and learn of another by NOT_CONTROLLER only, which is no answer to
+        this request (Kafka 4.3.1): they are reminded.
+        """
+        deadline = self._runtime.api_deadline(timeout)
+        is_by_brokers = not self._runtime.engine.asks_controllers
+        is_doubtful = False
+        while True:
+            request = new_request()
+            if is_by_brokers:
+                request.final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER})
+            await self._ask(request, deadline)
+            is_doubtful |= bool(request.doubtful)
+            error = request.error
+            if not (is_by_brokers and isinstance(error, NotLeaderOrFollowerError)):
+                break
+            nodes = await self._runtime.await_brokers(deadline, request.name)
+            await self._ask(Reminder(nodes), deadline.within(NODE_SECONDS))
+            if not await self._pause(VOTER_SECONDS, deadline):
+                break
+        if error is not None and not (is_doubtful and isinstance(error, done)):
+            raise error
 
     async def unregister(self, node_id: int, *, force: bool = False, timeout: float | None = None) -> None:
         """Let the cluster forget a broker that is gone for good (Kafka 2.8).

@@ -17,7 +17,7 @@ from kbatch.core.admin.results import (
 )
 from kbatch.core.client.admin_requests import AdminRequest, Refusal, refused
 from kbatch.core.client.controllers import BROKERS
-from kbatch.core.client.routes import ANY, CONTROLLER
+from kbatch.core.client.routes import ANY, CONTROLLER, NODE
 from kbatch.errors import UnsupportedVersionError
 from kbatch.protocol import features, messages
 from kbatch.version import VERSION
@@ -257,6 +257,24 @@ class RemoveVoter(AdminRequest):
         )
 
     def read(self, answer: Any, items: Mapping[int, UUID]) -> Iterable[tuple[int, Any]]:
+        return refused(items, answer) if answer.error_code else dict.fromkeys(items).items()
+
+
+class Reminder(AdminRequest):
+    """A change of nothing, by ids of brokers, which pass it on. One that knows an old controller only is told
+    so by NOT_CONTROLLER, and looks for the active one. The results are None.
+    """
+
+    kind = messages.UpdateFeaturesRequest
+    route = NODE
+
+    def __init__(self, node_ids: Iterable[int]) -> None:
+        super().__init__("reminder", dict.fromkeys(node_ids))
+
+    def message(self, items: Mapping[int, None], version: int, timeout_ms: int) -> Message:
+        return messages.UpdateFeaturesRequest(timeout_ms=timeout_ms, validate_only=True)
+
+    def read(self, answer: Any, items: Mapping[int, None]) -> Iterable[tuple[int, Any]]:
         return refused(items, answer) if answer.error_code else dict.fromkeys(items).items()
 
 

@@ -65,9 +65,8 @@ REPEATED = frozenset(
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )
-# Refusals after which another node is asked. A broker passes requests on to the controller that it knows, and
-# learns of another by NOT_CONTROLLER only: Kafka 4.3.1 answers for one that was it by NOT_LEADER_OR_FOLLOWER
-# for ever, if that is about voters.
+# Refusals after which other nodes are asked: a broker passes requests on to the controller that it knows,
+# which may be an old one.
 ELSEWHERE = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_LEADER_OR_FOLLOWER})
 # Refusals that another attempt overcomes if the node, or the client, does not know a new topic yet.
 UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
@@ -131,6 +130,8 @@ class AdminRequest(Call):
         The most items of a message.
     repeats : bool
         False if what was written once must not be sent again.
+    final : frozenset of ErrorCode
+        Refusals that others overcome by another attempt, and this request does not.
     noun : str
         What errors call an item, before its key.
     unread : frozenset of str
@@ -159,6 +160,7 @@ class AdminRequest(Call):
         self.since_ns = NEVER_NS
         self.on_end: Callable[[], object] = _nothing
         self.awaited: Hashable = None
+        self.final: frozenset[ErrorCode] = frozenset()
 
     # What a subclass says
 
@@ -440,13 +442,16 @@ class AdminRequests:
             return not request.route.is_final(error.code, item.pending.attempts)
         if error.code == ErrorCode.INVALID_REPLICATION_FACTOR and _ALL_FENCED in str(error):
             return item.pending.attempts < FENCED_ATTEMPTS
-        return error.code in REPEATED
+        return error.code in REPEATED and error.code not in request.final
 
     def _back_off(
         self, request: AdminRequest, key: Any, item: _Item, error: KafkaError, response: Response
     ) -> None:
         now_ns, item.error = response.now_ns, error
-        item.pending.avoided_node = response.request.node_id if error.code in ELSEWHERE else None
+        if error.code in ELSEWHERE:
+            avoided = item.pending.avoided_nodes | {response.request.node_id}
+            is_left = not avoided.issuperset(self._paths.cluster.snapshot.nodes)
+            item.pending.avoided_nodes = avoided if is_left else frozenset()
         request.route.forget(key, self._paths, now_ns)
         item.pending.back_off(self._paths.backoff, now_ns)
         if error.code == ErrorCode.THROTTLING_QUOTA_EXCEEDED:

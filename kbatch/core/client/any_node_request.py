@@ -33,11 +33,11 @@ class AnyNodeRequest(Retried):
         The reason why there will be no node for it.
     awaited_node : int or None
         The node that it waits for.
-    avoided_node : int or None
-        The node that another should be tried before.
+    avoided_nodes : frozenset of int
+        The nodes that others should be tried before.
     """
 
-    __slots__ = ("avoided_node", "awaited_node", "error", "is_in_flight", "purpose", "retry_ns")
+    __slots__ = ("avoided_nodes", "awaited_node", "error", "is_in_flight", "purpose", "retry_ns")
 
     def __init__(self, purpose: int = 0) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class AnyNodeRequest(Retried):
         self.retry_ns = 0
         self.error: KafkaError | None = None
         self.awaited_node: int | None = None
-        self.avoided_node: int | None = None
+        self.avoided_nodes: frozenset[int] = frozenset()
 
     @property
     def is_event_awaited(self) -> bool:
@@ -72,7 +72,7 @@ class AnyNodeRequest(Retried):
         """Return a node that takes a request of this `kind` now; one that lacks it only if all do. Without a
         node, begin a connection or wait for it.
         """
-        node_id = connections.least_loaded(now_ns, kind, self.avoided_node)
+        node_id = connections.least_loaded(now_ns, kind, self.avoided_nodes)
         if node_id is None:
             self.retry_ns = now_ns + max(backoff.delay_ns(0), SHORTEST_DELAY_NS)
             return None

@@ -356,18 +356,18 @@ class Connections:
         return NEVER_NS if state is None else state.delay_ns(self._max_in_flight, now_ns)
 
     def least_loaded(
-        self, now_ns: int, kind: type[Message] | None = None, avoided: int | None = None
+        self, now_ns: int, kind: type[Message] | None = None, avoided: Collection[int] = ()
     ) -> int | None:
         """Return the node for a request that any node answers; None means wait.
 
         It is a ready one with the fewest requests in flight. If none is ready, it is one that connects, or
         else the one with the oldest attempt that is not backed off. A node that lacks a request of this
-        `kind` is the last resort, and so is the one that is `avoided`.
+        `kind` is the last resort, and so are those that are `avoided`.
         """
         candidates = self._candidates
         if kind is not None:
             candidates = [state for state in candidates if not state.lacks(kind)] or candidates
-        others = [state for state in candidates if state.node.node_id != avoided]
+        others = [state for state in candidates if state.node.node_id not in avoided]
         found = None
         for states in (others, candidates) if len(others) < len(candidates) else (candidates,):
             if found is None and states:

@@ -26,7 +26,7 @@ class OneNode:
         self.is_ready = True
         self.sent: list[tuple[Any, Callable[[Any], None]]] = []
 
-    def least_loaded(self, now_ns: int, kind: Any, avoided: int | None) -> int:
+    def least_loaded(self, now_ns: int, kind: Any, avoided: object) -> int:
         return 0
 
     def ready_at(self, node_id: int, now_ns: int, purpose: int) -> int:
