@@ -126,8 +126,8 @@ class Consumer(ThreadClient, ConsumerBase[K, V]):
             if self._backlog.poll_count != before:
                 self._take_back()
             raise
-        found: Polled[K, V] = self._poll_with_looks(self._quick.left_of(timeout), max_records)
-        return found
+        # in one step: an interrupt before an assignment would lose what was taken
+        return self._poll_with_looks(self._quick.left_of(timeout), max_records)
 
     poll.__doc__ = ConsumerBase._poll.__doc__
     poll_table = _handing_out(ConsumerBase._poll_table)
