@@ -48,7 +48,7 @@ elected. Nodes are killed, end cleanly, and restart one after the other; they ar
 leaders that are none any more; they are cut off from the controller, from each other and from clients.
 Followers stop or are slow, partitions move to other nodes, `min.insync.replicas` changes, other controllers
 become active. Some worlds allow unclean elections, and in some machines die with what they had not flushed,
-or disks fail.
+also just when they are to be in sync, or disks fail.
 
 Coordinators are those of Kafka, too: they answer when what they store is replicated, and the next one knows
 what its log has. Only where logs may lose what is committed do they go on with all that they know.

@@ -124,6 +124,12 @@ def a_proposal_has_no_partition_epoch(check: Any, self: Any, known: Any, proposa
     check(self, known, proposal._replace(partition_epoch=known.partition_epoch))
 
 
+@plants(Controller, "_has_restarted", of_replicas=True)
+def a_broker_that_restarted_joins(restarted: Any, self: Any, proposal: Any) -> bool:
+    """Before KIP-903: a replica is in sync by a Fetch of before its machine died, though it lost records."""
+    return False
+
+
 @plants(Controller, "fail_over", of_replicas=True)
 def another_controller_takes_who_runs_for_in_sync(fail_over: Any, self: Any) -> None:
     """The in-sync replicas are not in what controllers record."""

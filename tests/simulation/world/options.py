@@ -368,6 +368,8 @@ class ReplicaOptions:
         A partition moves to other nodes; some moves are cancelled.
     lose : float
         A machine dies, with what was not flushed.
+    lose_joining : float
+        The machine of a node dies that its leader has just proposed as in sync, and starts again at once.
     change_min_isr : float
         A topic has another min.insync.replicas for a while.
     fail_over_controller : float
@@ -404,6 +406,7 @@ class ReplicaOptions:
     deaf_ms: int
     messages_ms: tuple[int, int]
     shares_coordinators: bool = False
+    lose_joining: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

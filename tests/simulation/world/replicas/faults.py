@@ -72,6 +72,44 @@ class ReplicaFaults(Happenings):
     def _lose_machine(self) -> None:
         self._end_node(is_lost=True)
 
+    def _lose_who_joins(self) -> None:
+        """Have the machine of a node die that its leader has proposed as in sync, if there is one in time. It
+        starts again before the controller hears of the proposal (KIP-903).
+        """
+        cluster = self.world.cluster
+        last_ms = cluster.now_ms + self._replicas.longest_ms
+
+        def look() -> None:
+            if not self.is_active or cluster.now_ms > last_ms:
+                return
+            node_id = self._who_joins()
+            if node_id is None:
+                self.world.schedule.after(MS, look)
+                return
+            self.world.trace("!! node %d dies with its machine, as it is to be in sync", node_id)
+            cluster.break_connections(node_id, is_down=True)
+            assert cluster.history is not None
+            cluster.history.unclean_ends += 1
+            cluster.change(partial(cluster.state.kill_node, node_id, lose=True))
+            self._start_again(node_id)
+
+        look()
+
+    def _who_joins(self) -> int | None:
+        """Return a node that runs, and that a leader is asking the controller to take for in sync."""
+        running = {
+            node.node_id for node in self.world.cluster.state.cluster.running_nodes if not node.is_paused
+        }
+        for partition in self.world.cluster.state.cluster.partitions():
+            for copy in partition.copies.values() if partition.is_replicated else ():
+                leadership = copy.leadership
+                if leadership is None or not leadership.is_asking:
+                    continue
+                joining = running & set(leadership.proposed or ()) - set(partition.registration.isr)
+                if joining:
+                    return min(joining)
+        return None
+
     def _end_node(self, *, is_lost: bool) -> None:
         node, cluster = self._any_node(), self.world.cluster
         if node is None:
@@ -302,6 +340,7 @@ REPLICA_HAPPENINGS: Mapping[str, Callable[[Any], None]] = {
     "roll": ReplicaFaults._roll,
     "reassign": ReplicaFaults._reassign,
     "lose": ReplicaFaults._lose_machine,
+    "lose_joining": ReplicaFaults._lose_who_joins,
     "change_min_isr": ReplicaFaults._change_min_isr,
     "fail_over_controller": ReplicaFaults._fail_over_controller,
     "fail_dir": ReplicaFaults._fail_disk,

@@ -222,7 +222,7 @@ class PartitionHistory:
         if not self.is_torn:
             for copy in partition.copies.values():
                 self._check_committed(copy)
-            self._check_completeness(partition, rules)
+            self._check_completeness(partition, before, rules)
         if self.is_cut or known is not before:
             self.check_logs(partition)
             self.is_cut = False
@@ -322,8 +322,12 @@ class PartitionHistory:
             log.checked_offset = batch.last_offset + 1
         self.high_watermark = max(self.high_watermark, high_watermark)
 
-    def _check_completeness(self, partition: ClusterPartition, rules: Rules) -> None:
-        """Check that who may lead has what is committed."""
+    def _check_completeness(
+        self, partition: ClusterPartition, before: Registration | None, rules: Rules
+    ) -> None:
+        """Check that who may lead has what is committed. Where disks are lost, who was in sync may lack
+        some until the controller hears of its end, and who joins may not.
+        """
         known, end = partition.registration, self.high_watermark
         complete = [node for node, copy in partition.copies.items() if self._is_complete(copy.log)]
         if not complete and self._has_lost_enough(rules):
@@ -335,7 +339,9 @@ class PartitionHistory:
         lacking = candidates - set(complete)
         if known.leader in lacking:
             raise Violation(f"S11 LeaderCompleteness: {self.name} is {known}, and lacks some up to {end}")
-        if lacking and not self.lost_disks:
+        if self.lost_disks:
+            lacking -= {*before.isr, *before.elr} if before is not None else set()
+        if lacking:
             raise Violation(f"S10 StrongIsr: {self.name} is {known}, and {lacking} lack some up to {end}")
 
     def _is_complete(self, log: Partition) -> bool:

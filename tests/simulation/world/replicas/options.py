@@ -53,6 +53,15 @@ RARE_THEMES = (
     # answers of leaders arrive in the next term
     Theme({"lead": 30, "pause": 4, "messages_ms": (1, 50)}, {"replica_lag_ms": 30_000}),
 )
+# A node has fetched, is proposed as in sync, and loses its log before the controller hears so. The number
+# leaves worlds as they were in which planted bugs are seen.
+JOINING, JOINING_THEME = (
+    "joining 9",
+    Theme(
+        {"lose_joining": 20, "kill": 10, "messages_ms": (1, 50)},
+        {"session_timeout_ms": 20, "min_insync_replicas": 2},
+    ),
+)
 AnyOptions = TypeVar("AnyOptions", bound=WorldOptions)
 
 
@@ -84,7 +93,10 @@ def with_replicas(options: AnyOptions, kind: str = OF_PRODUCERS, *, may_lose: bo
     cluster = replace(cluster, broker=cluster.broker | disks)
     changed = replace(options, cluster=cluster, cluster_faults=cluster_faults, replicas=faults)
     changed = replace(changed, fault_ms=draw.of(300, 1000, 3000, 5000))
-    return _with_coordinators(_with_racks(_themed(changed, may_lose=may_lose), kind))
+    themed = _themed(changed, may_lose=may_lose)
+    if may_lose and random.Random(f"{JOINING} {options.seed}").random() < RARE:
+        themed = _of_theme(changed, draw, JOINING_THEME)
+    return _with_coordinators(_with_racks(themed, kind))
 
 
 def _with_coordinators(options: AnyOptions) -> AnyOptions:
@@ -94,7 +106,7 @@ def _with_coordinators(options: AnyOptions) -> AnyOptions:
     faults = options.replicas
     assert faults is not None
     is_unclean = options.cluster.broker["unclean_leader_election"] or faults.elect
-    is_lossy = bool(is_unclean or faults.lose or faults.fail_dir)
+    is_lossy = bool(is_unclean or faults.lose or faults.lose_joining or faults.fail_dir)
     options = replace(options, replicas=replace(faults, shares_coordinators=is_lossy))
     return (
         options if is_lossy or "transaction.timeout.ms" not in options.settings else _patient(options, faults)
@@ -145,6 +157,11 @@ def _themed(options: AnyOptions, *, may_lose: bool) -> AnyOptions:
         return options
     themes = RARE_THEMES if is_rare else THEMES
     theme = draw.of(*(each for each in themes if may_lose or "lose" not in each.faults))
+    return _of_theme(options, draw, theme)
+
+
+def _of_theme(options: AnyOptions, draw: Draw, theme: Theme) -> AnyOptions:
+    assert options.replicas is not None
     quiet = {each: 0.0 for each in ReplicaOptions.__slots__ if not each.endswith("_ms")}
     faults = replace(options.replicas, longest_ms=draw.of(100, 300), **quiet | theme.faults)
     broker = {"unclean_leader_election": False, **theme.broker}
