@@ -3,11 +3,12 @@
 Theory of operation. A block is an embedded broker, and for each round a producer whose configuration is drawn
 from the block's number. A timer's signal, whose handler raises, comes some microseconds to milliseconds after
 a call has begun, whichever it is: of threads' Producer, of one that is transactional, of an AsyncProducer,
-whose task asyncio then cancels, or of a Consumer, alone or in a group. (A handler that raises in the event
-loop's own code makes asyncio itself lose what it was about to call.) After some interrupts all must be as if
-there had been none: flush() settles, a record gets through to each partition, no batch is left and all memory
-has come back. What was accepted is in the log, unless its delivery says why not. A member of a group gets all
-partitions, and reads on in them. A program that polls or iterates gets each record once, in order.
+whose task asyncio then cancels, of a Consumer, alone or in a group, of an AsyncConsumer, or of a TopicReader.
+(A handler that raises in the event loop's own code makes asyncio itself lose what it was about to call.)
+After some interrupts all must be as if there had been none: flush() settles, a record gets through to each
+partition, no batch is left and all memory has come back. What was accepted is in the log, unless its delivery
+says why not. A member of a group gets all partitions, and reads on in them. A program that polls or iterates
+gets each record once, in order. A read of ranges leaves nothing to the next one.
 
 Python itself loses an interrupt that comes in a finalizer or in the callback of a weak reference; another one
 follows. Its import system keeps its lock forever if an interrupt comes while it takes the lock. So each call
@@ -17,6 +18,7 @@ is made once before the first interrupt, which imports all that the calls need.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import random
 import signal
@@ -378,12 +380,19 @@ def run_group(broker: Broker, rng: random.Random, outcomes: Counter[str]) -> Non
 # A program that goes on after each interrupt
 
 
-def run_reader(broker: Broker, rng: random.Random, outcomes: Counter[str]) -> None:
-    """Interrupt polls and iterations. The program gets each record once, in order."""
-    topic, count = f"read-{rng.getrandbits(60)}", 2000
+def _filled_topic(broker: Broker, rng: random.Random, count: int) -> str:
+    """Return a new topic, of whose one partition each record has its offset as the value."""
+    topic = f"read-{rng.getrandbits(60)}"
     with kbatch.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
         for number in range(count):
             producer.send(topic, b"%d" % number, partition=0)
+    return topic
+
+
+def run_reader(broker: Broker, rng: random.Random, outcomes: Counter[str]) -> None:
+    """Interrupt polls and iterations. The program gets each record once, in order."""
+    count = 2000
+    topic = _filled_topic(broker, rng, count)
     seen: list[int] = []
     got: Sequence[Any] = ()
 
@@ -415,6 +424,79 @@ def run_reader(broker: Broker, rng: random.Random, outcomes: Counter[str]) -> No
     assert seen == list(range(count))
 
 
+def run_polling_task(broker: Broker, rng: random.Random, outcomes: Counter[str]) -> None:
+    """Cancel a task that polls and iterates. It gets each record once, in order."""
+    count = 2000
+    topic = _filled_topic(broker, rng, count)
+    seen: list[int] = []
+
+    async def read(consumer: kbatch.AsyncConsumer) -> None:
+        signal.setitimer(signal.ITIMER_REAL, rng.choice((1e-4, 1e-3, 2e-2)) * rng.uniform(0.1, 1))
+        if rng.random() < 0.5:
+            while len(seen) < count:
+                seen.extend(int(each.value) for each in await consumer.poll(0.01, rng.randint(1, 20)))
+        elif len(seen) < count:
+            async for record in consumer:
+                seen.append(int(record.value))
+                if len(seen) == count:
+                    break
+        await asyncio.Event().wait()  # for the interrupt, which must not come after the task
+
+    async def begin() -> kbatch.AsyncConsumer:
+        consumer = kbatch.AsyncConsumer(bootstrap_servers=broker.bootstrap_servers, fetch_max_wait_ms=10)
+        consumer.assign({kbatch.TopicPartition(topic, 0): 0})
+        return consumer
+
+    end = time.monotonic() + SECONDS
+    with _ctrl_c(), asyncio.Runner() as runner:
+        consumer = runner.run(begin())
+        while len(seen) < count:
+            assert time.monotonic() < end, len(seen)
+            with suppress(KeyboardInterrupt):
+                runner.run(read(consumer))
+            assert seen == list(range(len(seen)))
+            outcomes["interrupts of a polling task"] += 1
+        runner.run(consumer.close())
+
+
+def _ways_to_read(reader: kbatch.TopicReader) -> list[Callable[[Any], Iterator[int]]]:
+    """Return functions that yield the offsets of ranges."""
+
+    def records(ranges: Any) -> Iterator[int]:
+        return (each.offset for each in reader.read_records(ranges))
+
+    def batches(ranges: Any) -> Iterator[int]:
+        for batch in reader.read(ranges, columns=["offset"]):
+            yield from batch["offset"].to_pylist()
+
+    return [records, batches]
+
+
+def run_ranges(broker: Broker, rng: random.Random, outcomes: Counter[str]) -> None:
+    """Interrupt reads of ranges. Each gives records without a gap, the next one all; memory comes back."""
+    count = 1000
+    partition = kbatch.TopicPartition(_filled_topic(broker, rng, count), 0)
+    settings: dict[str, Any] = {"max_partition_fetch_bytes": rng.choice((2000, 1 << 20))}
+    with kbatch.TopicReader(bootstrap_servers=broker.bootstrap_servers, **settings) as reader:
+        ways = _ways_to_read(reader)
+        for _ in range(INTERRUPTS):
+            start, found = rng.randrange(count), list[int]()
+            with suppress(Interrupt), interrupted(rng):
+                while True:
+                    found.clear()
+                    for offset in rng.choice(ways)({partition: (start, count)}):
+                        found.append(offset)
+            assert found == list(range(start, start + len(found)))
+            gc.collect()  # what the traceback has kept, which ends the read
+            for way in ways:
+                assert list(way({partition: (start, count)})) == list(range(start, count))
+            outcomes["interrupts of ranges"] += 1
+        end = time.monotonic() + SECONDS
+        while unread := reader._runtime.engine._budget.unread:
+            assert time.monotonic() < end, unread
+            time.sleep(0.001)
+
+
 def import_everything(broker: Broker) -> None:
     """Make each call once, with each codec."""
     for codec in CODECS:
@@ -440,6 +522,10 @@ def import_everything(broker: Broker) -> None:
                 with suppress(KafkaError):  # what is not assigned
                     call()
     asyncio.run(_import_for_a_loop(broker))
+    partition = kbatch.TopicPartition(_filled_topic(broker, random.Random(0), 1), 0)
+    with kbatch.TopicReader(bootstrap_servers=broker.bootstrap_servers) as reader:
+        for way in _ways_to_read(reader):
+            assert list(way({partition: (0, 1)})) == [0]
 
 
 async def _import_for_a_loop(broker: Broker) -> None:
@@ -451,7 +537,10 @@ async def _import_for_a_loop(broker: Broker) -> None:
     await _end(producer)
 
 
-KINDS = (run_threads, run_threads, run_transactions, run_loop, run_group, run_reader)
+KINDS = (
+    *(run_threads, run_threads, run_transactions, run_loop, run_group, run_reader),
+    *(run_polling_task, run_ranges),
+)
 
 
 def _broker() -> Broker:

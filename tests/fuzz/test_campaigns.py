@@ -37,7 +37,7 @@ def test_POOL30_members_that_process_lose_nothing_on_kafka(java_jars: None) -> N
 
 def test_interrupts_at_any_moment_leave_clients_whole() -> None:
     tally = run_block_apart("tests.fuzz.interrupts", 0, 40)
-    kinds = ("threads", "transactions", "a loop", "a group", "a reader")
+    kinds = ("threads", "transactions", "a loop", "a group", "a reader", "a polling task", "ranges")
     assert set(tally.outcomes) == {f"interrupts of {kind}" for kind in kinds}
 
 
