@@ -24,7 +24,7 @@ help:
 	@echo "               exactly once though a task and a query are killed on the way;"
 	@echo "               KAFKA=host:port takes a Kafka of yours instead of the embedded broker"
 	@echo "make test      the tests but for the slow ones (some 8 minutes on two cores)"
-	@echo "make test-slow what takes long: kills, campaigns, installs, second loops and versions, 960 more worlds"
+	@echo "make test-slow what takes long: Spark, kills, campaigns, installs, second loops and versions, 960 more worlds"
 	@echo "make test-all  both in one run, which starts brokers, JVMs and Spark once"
 	@echo "make coverage  branches of kbatch that tests/unit covers, by file (some 7 minutes)"
 	@echo "make simulate  the producer, groups of readers and process(), in 1,000 worlds each of virtual time and faults"
@@ -74,7 +74,7 @@ test-slow: .venv/ready .venv/jvm .venv/kdc
 	KBATCH_WORLDS=40:1000 $(PYTEST) -m "slow or worlds"
 
 test-all: .venv/ready .venv/jvm .venv/kdc
-	KBATCH_WORLDS=0:1000 $(PYTEST)
+	KBATCH_EXAMPLES=30 KBATCH_WORLDS=0:1000 $(PYTEST)
 
 coverage: .venv/ready
 	$(BIN)/pip install --quiet --disable-pip-version-check 'coverage>=7.10'

@@ -70,6 +70,7 @@ OPTIONS: dict[str, str] = {
     "number": "Which of its log directories, from 0 on.",
     "partition": "Only this partition; with --topic.",
     "produce": "Bytes a second that are written, at each node.",
+    "request": "Percent of the thread of each node, for requests of all kinds.",
     "timeout": "How many seconds to wait for replicas.",
     "times": "For so many requests.",
     "topic": "Only this topic; without it all.",

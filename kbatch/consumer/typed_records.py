@@ -8,7 +8,6 @@ the program (skip, DeadLetter, a function): then all are decoded when they are t
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
@@ -244,7 +243,9 @@ class TypedRecords:
                     made.set_exception(error)
 
             submit(decode)
-            decoded = await asyncio.wrap_future(made)
+            from asyncio import wrap_future  # programs of threads alone do without it
+
+            decoded = await wrap_future(made)
             result = function(decoded if isinstance(given, list) else decoded[0])
             return await result if inspect.isawaitable(result) else result
 

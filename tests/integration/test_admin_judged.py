@@ -378,7 +378,7 @@ def test_drawn_calls_end_as_those_of_java(judge: Judge, about: str) -> None:
     compare()
 
 
-@pytest.mark.parametrize("first", ["java", "kbatch"])
+@pytest.mark.parametrize("first", few(["java", "kbatch"], 1))
 @pytest.mark.parametrize("name", [*PROGRAMS, *REAL_PROGRAMS, *NEW_PROGRAMS, *STREAMS_PROGRAMS])
 def test_calls_end_as_those_of_java(
     judge: Judge, request: pytest.FixtureRequest, name: str, first: str

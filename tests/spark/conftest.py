@@ -36,6 +36,14 @@ def _jars_of_sparks_connector() -> list[Path]:
         return []
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Call what needs a session slow: to start one, and to warm it up, takes a minute of a processor."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()) and item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def sparks_connector() -> None:
     """Skip the test if the session has no Kafka connector but ours."""

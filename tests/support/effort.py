@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-# By this the number of examples of every property is multiplied: 1,000 in `make soak`, 10 under sanitizers.
-EXAMPLES = int(os.environ.get("KBATCH_EXAMPLES", 30))
+# By this the number of examples of every property is multiplied: 30 in CI, 1,000 in `make soak`.
+EXAMPLES = int(os.environ.get("KBATCH_EXAMPLES", 10))
 # Hostile batches and answers: one block of the campaigns, of which `make soak` runs fifty and more.
 MUTANTS = int(os.environ.get("KBATCH_FUZZ_MUTANTS", 20_000))
 # Worlds of the simulator, of producers and of readers each, from:to. `make test-slow` simulates more.

@@ -22,6 +22,8 @@ from kbatch.testing import Broker
 from tests import ROOT
 from tests.support.patience import HANG_SECONDS, until
 
+pytestmark = pytest.mark.slow  # frameworks take seconds to import
+
 PAGE = (ROOT / "docs" / "recipes.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)
 _FILE = re.compile(r"# (\S+\.py)\n")

@@ -21,7 +21,7 @@ from kbatch.config import ConsumerConfig
 from kbatch.consumer import range_buffer
 from kbatch.consumer.projection import Projection
 from kbatch.consumer.range_buffer import BatchSource, RangeBuffer, RecordSource
-from kbatch.consumer.typed_records import TypedRecords
+from kbatch.consumer.typed_records import Prepared, TypedRecords
 from kbatch.core.consumer.partition_state import EARLIEST, Start
 from kbatch.core.consumer.results import Fetched, Moved
 from kbatch.errors import OffsetOutOfRangeError, SchemaRegistryError
@@ -280,10 +280,10 @@ def test_records_that_could_not_be_made_are_taken_by_the_next_call() -> None:
     class Registry:
         is_away = True
 
-        def taken(self, records: list[Any]) -> list[Any]:
+        def taken(self, records: list[Any]) -> Prepared:
             if self.is_away:
                 raise SchemaRegistryError("it is away")
-            return records
+            return Prepared(records, [])
 
     registry = Registry()
     r = RangeReading()
@@ -420,9 +420,9 @@ def test_read_that_ends_while_its_records_are_made_takes_nothing_of_the_next() -
     class Registry:
         """One that takes long to answer."""
 
-        def taken(self, records: list[Any]) -> list[Any]:
+        def taken(self, records: list[Any]) -> Prepared:
             begin_next(r)
-            return records
+            return Prepared(records, [])
 
     r = RangeReading()
     r.put(b"a")
