@@ -32,7 +32,7 @@ from tests.support.broker_wire import NO_TOPIC_ID, Wire
 from tests.support.patience import until
 from tests.support.requests import produce_request
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 TOPIC = "guarded"

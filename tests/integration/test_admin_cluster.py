@@ -46,7 +46,7 @@ from tests.oracle.kafka import RealKafka
 from tests.support.patience import until
 from tests.support.streams_member import StreamsMember
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 PROPERTIES = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

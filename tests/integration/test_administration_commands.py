@@ -20,7 +20,7 @@ from tests.oracle.java_programs import Program
 from tests.oracle.kafka import RealKafka
 from tests.support.patience import HANG_SECONDS, repeat_while, until
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 GROUPS_TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"

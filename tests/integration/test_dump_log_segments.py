@@ -69,6 +69,7 @@ def entries(logs: list[Path], suffix: str, layout: str) -> int:
     return sum(log.with_suffix(suffix).stat().st_size // struct.calcsize(layout) for log in logs)
 
 
+@pytest.mark.slow
 def test_many_shapes(tmp_path: Path) -> None:
     logs, batches, records = [], 0, 0
     for seed in range(25):

@@ -47,7 +47,7 @@ def kafka_3_9() -> Iterator[RealKafka]:
 @pytest.fixture(
     params=[
         "embedded",
-        pytest.param("real_kafka", marks=pytest.mark.java, id="version 2"),
+        pytest.param("real_kafka", marks=[pytest.mark.java, pytest.mark.slow], id="version 2"),
         pytest.param("kafka_of_version_1", marks=[pytest.mark.java, pytest.mark.slow], id="version 1"),
         pytest.param("kafka_3_9", marks=[pytest.mark.java, pytest.mark.slow], id="3.9.1"),
     ]

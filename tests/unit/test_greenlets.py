@@ -15,6 +15,7 @@ import pytest
 
 from kbatch.testing import Broker, Listener
 from tests import ROOT
+from tests.support.effort import few
 from tests.support.patience import HANG_SECONDS
 
 PATCHES = {
@@ -139,21 +140,21 @@ def app(environ, start_response):
 """
 
 
-@pytest.mark.parametrize("patch", PATCHES)
+@pytest.mark.parametrize("patch", few(PATCHES, 1))
 def test_patched_program_sends_and_reads(patch: str) -> None:
     pytest.importorskip(patch.split()[0])
     with Broker({"t": 1}) as broker:
         check(PATCHES[patch] + PROGRAM, broker.bootstrap_servers)
 
 
-@pytest.mark.parametrize("patch", ["gevent", "eventlet"])
+@pytest.mark.parametrize("patch", few(["gevent", "eventlet"], 1))
 def test_client_of_a_program_that_is_patched_later_works(patch: str) -> None:
     pytest.importorskip(patch)
     with Broker({"t": 1}) as broker:
         check(MADE_FIRST + PATCHES[patch] + USED_LATER, broker.bootstrap_servers)
 
 
-@pytest.mark.parametrize("patch", ["gevent", "eventlet"])
+@pytest.mark.parametrize("patch", few(["gevent", "eventlet"], 1))
 def test_asyncio_over_tls_with_a_token_works_in_a_patched_program(patch: str) -> None:
     pytest.importorskip(patch)
     listener = Listener("SASL_SSL", ("OAUTHBEARER",))
@@ -161,7 +162,7 @@ def test_asyncio_over_tls_with_a_token_works_in_a_patched_program(patch: str) ->
         check(PATCHES[patch] + ON_A_LOOP, json.dumps(broker.client_settings()))
 
 
-@pytest.mark.parametrize("patch", PATCHES)
+@pytest.mark.parametrize("patch", few(PATCHES, 1))
 def test_close_during_a_request_for_a_token(patch: str) -> None:
     pytest.importorskip(patch.split()[0])
     listener = Listener("SASL_PLAINTEXT", ("OAUTHBEARER",))
@@ -169,7 +170,7 @@ def test_close_during_a_request_for_a_token(patch: str) -> None:
         check(PATCHES[patch] + CLOSED_AT_LOGIN, json.dumps(broker.client_settings()))
 
 
-@pytest.mark.parametrize("patch", ["gevent", "eventlet"])
+@pytest.mark.parametrize("patch", few(["gevent", "eventlet"], 1))
 def test_broker_of_a_patched_program_leaves_asyncio_to_the_program(patch: str) -> None:
     pytest.importorskip(patch)
     check(PATCHES[patch] + WITH_BROKER)

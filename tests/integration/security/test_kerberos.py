@@ -16,7 +16,7 @@ from tests.oracle.kdc import REALM
 from tests.support.patience import HANG_MS, HANG_SECONDS
 from tests.support.shells import new_producer
 
-pytestmark = [pytest.mark.java, pytest.mark.usefixtures("shell")]
+pytestmark = [pytest.mark.slow, pytest.mark.java, pytest.mark.usefixtures("shell")]
 
 
 @pytest.fixture(autouse=True)

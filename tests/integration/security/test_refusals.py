@@ -9,7 +9,7 @@ from tests.integration.security.site import TOPIC, Site
 from tests.support.patience import HANG_MS
 from tests.support.shells import new_producer
 
-pytestmark = [pytest.mark.java, pytest.mark.usefixtures("shell")]
+pytestmark = [pytest.mark.slow, pytest.mark.java, pytest.mark.usefixtures("shell")]
 
 
 @pytest.mark.parametrize("refusal", [pytest.param(each, id=each.name) for each in REFUSALS])

@@ -16,7 +16,7 @@ from tests.oracle.kafka import free_ports
 from tests.support.patience import HANG_MS, HANG_SECONDS, repeat_while
 from tests.support.shells import new_producer
 
-pytestmark = [pytest.mark.java, pytest.mark.usefixtures("shell")]
+pytestmark = [pytest.mark.slow, pytest.mark.java, pytest.mark.usefixtures("shell")]
 QUICKLY = {"sasl.login.retry.backoff.ms": 10, "sasl.login.retry.backoff.max.ms": 50}
 
 

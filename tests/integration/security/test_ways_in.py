@@ -12,7 +12,7 @@ from tests.integration.security.site import LISTENERS, TOPIC, Site
 from tests.support.patience import HANG_SECONDS
 from tests.support.shells import new_producer
 
-pytestmark = [pytest.mark.java, pytest.mark.usefixtures("shell")]
+pytestmark = [pytest.mark.slow, pytest.mark.java, pytest.mark.usefixtures("shell")]
 DIALECTS = ("java", "librdkafka", "kafka_python", "aiokafka")
 # Where kafka-python and aiokafka say the same, once is enough.
 WAYS = [

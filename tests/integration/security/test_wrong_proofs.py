@@ -13,7 +13,7 @@ from tests.integration.security.site import SCRAM_512, TOPIC, Site
 from tests.support.patience import HANG_MS
 from tests.support.shells import new_producer
 
-pytestmark = [pytest.mark.java, pytest.mark.usefixtures("shell")]
+pytestmark = [pytest.mark.slow, pytest.mark.java, pytest.mark.usefixtures("shell")]
 CELL = password_cell("SCRAM-SHA-512", "SASL_PLAINTEXT", SCRAM_512, "alice")
 
 

@@ -11,7 +11,7 @@ from tests.integration.security.site import PLAIN, TOPIC, Site
 from tests.support.patience import HANG_MS
 from tests.support.shells import new_producer
 
-pytestmark = [pytest.mark.java, pytest.mark.usefixtures("shell")]
+pytestmark = [pytest.mark.slow, pytest.mark.java, pytest.mark.usefixtures("shell")]
 LOGIN = password_cell("PLAIN", "SASL_SSL", PLAIN, "alice").java or {}
 SPEAKS_TLS = "the listener speaks TLS: set security.protocol=SSL or SASL_SSL"
 NO_TLS = "in the TLS handshake: is it an SSL listener's port"
