@@ -114,8 +114,9 @@ class _ControllerRoute(Route):
             node_id = pending.find_node(connections, paths.backoff, now_ns, messages.UnregisterBrokerRequest)
             if node_id is None or not connections.lacks(node_id, messages.UnregisterBrokerRequest):
                 return node_id
-        controller_id = paths.cluster.snapshot.controller_id
-        if pending.can_send(controller_id, connections, now_ns):
+        snapshot = paths.cluster.snapshot
+        controller_id = snapshot.controller_id  # -1 before it is known, as is the first bootstrap node
+        if controller_id in snapshot.nodes and pending.can_send(controller_id, connections, now_ns):
             return controller_id
         if pending.is_out_of_reach(controller_id, paths.cluster, connections, now_ns):
             paths.cluster.request_update(now_ns)
