@@ -481,6 +481,7 @@ def test_AS86_a_closed_admin_says_so(target: str) -> None:
         admin.topics.list()
 
 
+@pytest.mark.slow
 @pytest.mark.java
 def test_AS66_without_an_authorizer_there_are_no_rules(real_kafka: RealKafka) -> None:
     with (

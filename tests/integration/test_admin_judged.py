@@ -23,7 +23,7 @@ from tests.support.effort import few
 pytestmark = pytest.mark.java
 
 
-@pytest.fixture(scope="module", params=few(["embedded", KAFKA_VERSION, "3.9.1"], 2))
+@pytest.fixture(scope="module", params=few(["embedded", KAFKA_VERSION, "3.9.1"], 1))
 def judge(request: pytest.FixtureRequest) -> Iterator[Judge]:
     """Yield both clients."""
     require_jars()

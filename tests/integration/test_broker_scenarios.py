@@ -7,7 +7,7 @@ import pytest
 from tests.integration.scenarios import SCENARIOS, Wire, differences
 from tests.oracle.kafka import RealKafka
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 # Scenarios in which the two differ, and why that is right. One that no longer differs fails the test.
 KNOWN_DIFFERENCES: dict[str, str] = {}

@@ -16,7 +16,7 @@ from tests.integration.security.site import SESSION_MS
 if TYPE_CHECKING:
     from tests.integration.security.site import Site
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.slow]
 LISTENERS = {
     "BROKER": Listener("PLAINTEXT"),
     "SASL_PLAINTEXT": Listener("SASL_PLAINTEXT"),

@@ -25,7 +25,7 @@ from tests.support.topics import records, rows, send
 PARTITIONS = 4
 
 
-@pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.java)])
+@pytest.fixture(params=["embedded", pytest.param("kafka", marks=[pytest.mark.java, pytest.mark.slow])])
 def servers(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "kafka":
         yield request.getfixturevalue("real_kafka").bootstrap_servers

@@ -120,6 +120,7 @@ def test_member_of_librdkafka_shares_the_partition(servers: str, make: Callable[
     assert sorted(ours + theirs) == list(range(sent))
 
 
+@pytest.mark.slow
 @live
 @pytest.mark.java
 def test_each_record_is_accepted_once_by_java_or_by_us(

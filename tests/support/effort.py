@@ -22,5 +22,5 @@ def few(cases: Iterable[Any], count: int) -> list[Any]:
     ]
 
 
-# A real Kafka, where the embedded broker runs the same tests: it answers alike (test_broker_scenarios).
+# A real Kafka where the embedded broker runs the same tests; slow ones judge that it answers alike.
 REAL = pytest.param("real", marks=[pytest.mark.java, pytest.mark.slow])

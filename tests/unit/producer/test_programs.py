@@ -253,6 +253,7 @@ producer.close()
 """
 
 
+@pytest.mark.slow
 def test_storm_of_interrupts_leaves_no_threads(broker: Broker) -> None:
     assert ended(program(broker, INTERRUPTING + STORM)) == ("", "")
 
@@ -270,6 +271,7 @@ producer.close(30)
 """
 
 
+@pytest.mark.slow
 def test_storm_of_interrupts_does_not_stop_the_sender(broker: Broker) -> None:
     """The sender's thread wakes calls that wait for metadata."""
     assert ended(program(broker, INTERRUPTING + STORM_OF_QUESTIONS)) == ("", "")
@@ -298,6 +300,7 @@ for compression in ("none", "gzip", "lz4"):
 """
 
 
+@pytest.mark.slow
 def test_storm_of_interrupts_leaves_no_batch_of_a_table_unsealed(broker: Broker) -> None:
     """Python prints those that come in a callback of its own WeakSet, and loses them."""
     assert ended(program(broker, INTERRUPTING + STORM_OF_TABLES))[0] == ""
