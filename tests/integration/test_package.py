@@ -107,18 +107,8 @@ def test_F_AVRO_28_oldest_versions_resolve_alike(tmp_path: Path) -> None:
     run(python, "-m", "pip", "install", "--quiet", "--only-binary", ":all:", "pytest", *pins, cwd=tmp_path)
     file = ROOT / "tests" / "unit" / "formats" / "reading" / "test_avro_resolution.py"
     # the tree's metadata name its plugin of pytest, which is not installed there
-    options = (
-        "--noconftest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:kbatch",
-        "-c",
-        os.devnull,
-        "--rootdir",
-        ROOT,
-    )
+    no_plugins = ("-p", "no:cacheprovider", "-p", "no:kbatch")
+    options = ("--noconftest", "-q", *no_plugins, "-c", os.devnull, "--rootdir", ROOT)
     # the native modules of the tree are of this Python
     found = run(python, "-m", "pytest", *options, file, cwd=ROOT)
     assert re.search(r"^\d{2,} passed", found, re.MULTILINE)
