@@ -44,6 +44,7 @@ from kbatch.testing.broker.replication.network import CONTROLLER, Network
 from kbatch.testing.broker.replication.replication import Replication
 from kbatch.testing.broker.security.acls import Acls
 from kbatch.testing.broker.security.authorizer import (
+    CLUSTER_NAME,
     REFUSALS,
     AclBinding,
     Authorizer,
@@ -300,6 +301,14 @@ class BrokerState:
         """Raise BrokerError, with the code of the resource's type, unless the client may do this."""
         if not self.allows(context, operation, resource_type, name):
             raise BrokerError(REFUSALS[resource_type])
+
+    def allows_cluster(self, context: Context, operation: Operation) -> bool:
+        """True if the client may do this to the cluster."""
+        return self.allows(context, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def authorize_cluster(self, context: Context, operation: Operation) -> None:
+        """Raise BrokerError unless the client may do this to the cluster."""
+        self.authorize(context, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def authorized_operations(self, context: Context, resource_type: ResourceType, name: str) -> int:
         client = context.connection

@@ -38,7 +38,7 @@ NO_AUTHORIZER = "No Authorizer is configured."
 
 def _authorize_cluster(state: BrokerState, context: Context, operation: Operation) -> None:
     context.check_forced_error()
-    state.authorize(context, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+    state.authorize_cluster(context, operation)
 
 
 # ACLs

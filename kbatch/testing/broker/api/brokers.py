@@ -14,7 +14,7 @@ from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.controller.controller import Proposal
 from kbatch.testing.broker.played_brokers import Heartbeat, Registered
 from kbatch.testing.broker.replication.leadership import UNKNOWN_EPOCH
-from kbatch.testing.broker.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from kbatch.testing.broker.security.authorizer import Operation
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.broker_state import BrokerState, Context
@@ -27,7 +27,7 @@ def register_broker(
     state: BrokerState, request: messages.BrokerRegistrationRequest, context: Context
 ) -> messages.BrokerRegistrationResponse:
     context.check_forced_error()
-    _authorize(state, context)
+    state.authorize_cluster(context, Operation.CLUSTER_ACTION)
     if request.cluster_id != state.cluster.cluster_id:
         raise BrokerError(ErrorCode.INCONSISTENT_CLUSTER_ID)
     if not request.listeners:
@@ -44,7 +44,7 @@ def hear_broker(
     state: BrokerState, request: messages.BrokerHeartbeatRequest, context: Context
 ) -> messages.BrokerHeartbeatResponse:
     context.check_forced_error()
-    _authorize(state, context)
+    state.authorize_cluster(context, Operation.CLUSTER_ACTION)
     said = Heartbeat(
         request.broker_epoch, request.current_metadata_offset, request.want_fence, request.want_shut_down
     )
@@ -58,7 +58,7 @@ def alter_partition(
     state: BrokerState, request: messages.AlterPartitionRequest, context: Context
 ) -> messages.AlterPartitionResponse:
     """Register the in-sync replicas that a leader proposes, each partition by itself."""
-    _authorize(state, context)
+    state.authorize_cluster(context, Operation.CLUSTER_ACTION)
     state.played_brokers.check_epoch(request.broker_id, request.broker_epoch)
     kind = messages.AlterPartitionResponse
     return kind(
@@ -100,10 +100,6 @@ def _alter(state: BrokerState, leader: int, topic_id: bytes, wanted: Wanted, ans
         raise BrokerError(ErrorCode.NEW_LEADER_ELECTED)
     answer.leader_id, answer.leader_epoch = known.leader, known.leader_epoch
     answer.isr, answer.partition_epoch = list(known.isr), known.partition_epoch
-
-
-def _authorize(state: BrokerState, context: Context) -> None:
-    state.authorize(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 HANDLERS = {

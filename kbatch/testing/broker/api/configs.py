@@ -59,7 +59,7 @@ def describe_configs(
     elif resource.resource_type == GROUP_RESOURCE:
         state.authorize(context, Operation.DESCRIBE_CONFIGS, ResourceType.GROUP, resource.resource_name)
     else:
-        state.authorize(context, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
+        state.authorize_cluster(context, Operation.DESCRIBE_CONFIGS)
     keys = resource.configuration_keys
     configs = _configs_of(state, resource, context.node_id)
     result.configs = [config for config in configs if not keys or config.name in keys]
@@ -210,7 +210,7 @@ def list_config_resources(
     Raises BrokerError UNSUPPORTED_VERSION for a type that Kafka does not list.
     """
     context.check_forced_error()
-    state.authorize(context, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
+    state.authorize_cluster(context, Operation.DESCRIBE_CONFIGS)
     nodes = [str(node.node_id) for node in state.cluster.running_nodes]
     names = {
         TOPIC_RESOURCE: list(state.cluster.topics),
@@ -415,7 +415,7 @@ def _alter_resource(
     if len({each.name for each in resource.configs}) < len(resource.configs):
         raise BrokerError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     if resource.resource_type not in CONFIGURED:
-        state.authorize(context, Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
+        state.authorize_cluster(context, Operation.ALTER_CONFIGS)
         raise BrokerError(
             ErrorCode.INVALID_REQUEST, f"Resources of type {resource.resource_type} cannot be changed here."
         )

@@ -12,7 +12,7 @@ from kbatch.errors import ErrorCode
 from kbatch.protocol import features, messages
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.options import FEATURES
-from kbatch.testing.broker.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from kbatch.testing.broker.security.authorizer import Operation
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.broker_state import BrokerState, Context
@@ -54,7 +54,7 @@ def update_features(
 ) -> messages.UpdateFeaturesResponse:
     """Set the levels of features, all of them or none."""
     context.check_forced_error()
-    state.authorize(context, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    state.authorize_cluster(context, Operation.ALTER)
     for update in request.feature_updates:
         _check(state, update, context.version)
     if not request.validate_only:

@@ -12,7 +12,7 @@ from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.broker_state import Delayed
 from kbatch.testing.broker.groups.consumer_group_coordinator import GroupClient
 from kbatch.testing.broker.groups.requests import JoinGroup, JoinResult, SyncResult
-from kbatch.testing.broker.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from kbatch.testing.broker.security.authorizer import Operation, ResourceType
 from kbatch.testing.broker.shards import GroupShard
 from kbatch.testing.broker.transactions.transaction_coordinator import OFFSETS_TOPIC
 
@@ -257,7 +257,7 @@ def list_groups(
 ) -> messages.ListGroupsResponse:
     """Return the groups that this node coordinates, and that the client may see."""
     context.check_forced_error()
-    sees_all = state.allows(context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    sees_all = state.allows_cluster(context, Operation.DESCRIBE)
     return messages.ListGroupsResponse(
         groups=[
             messages.ListGroupsResponse.ListedGroup(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.testing.broker.broker_error import BrokerError
-from kbatch.testing.broker.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from kbatch.testing.broker.security.authorizer import Operation
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.broker_state import BrokerState, Context
@@ -24,7 +24,7 @@ def describe_log_dirs(
     state: BrokerState, request: messages.DescribeLogDirsRequest, context: Context
 ) -> messages.DescribeLogDirsResponse:
     """Describe the node's directories, each with the replicas that were asked for, or with all."""
-    state.authorize(context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    state.authorize_cluster(context, Operation.DESCRIBE)
     named = None
     if request.topics is not None:
         named = {each.topic: list(each.partitions) for each in request.topics}
@@ -104,7 +104,7 @@ def alter_replica_log_dirs(
 
 def _move(state: BrokerState, context: Context, path: str, topic: str, answer: Moved) -> None:
     """ReplicaManager.alterReplicaLogDirs"""
-    state.authorize(context, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    state.authorize_cluster(context, Operation.ALTER)
     node = state.cluster.node(context.node_id)
     log_dir = next((each for each in node.log_dirs if each.path == path), None)
     if log_dir is None:

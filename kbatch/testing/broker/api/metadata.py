@@ -120,7 +120,7 @@ def metadata(
 
 
 def _cluster_operations(state: BrokerState, context: Context) -> int:
-    if not state.allows(context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not state.allows_cluster(context, Operation.DESCRIBE):
         return 0
     return state.authorized_operations(context, ResourceType.CLUSTER, CLUSTER_NAME)
 
@@ -189,7 +189,7 @@ def _topic_or_new(state: BrokerState, name: str, may_create: bool, context: Cont
     if topic is not None:
         return topic
     if state.options.auto_create_topics and may_create:
-        if not state.allows(context, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
+        if not state.allows_cluster(context, Operation.CREATE):
             state.authorize(context, Operation.CREATE, ResourceType.TOPIC, name)
         if name in INTERNAL_TOPICS:
             return state.coordinators.internal_topic(name)
@@ -408,7 +408,7 @@ def _coordinator_node(state: BrokerState, key_type: int, key: str, context: Cont
     elif key_type == TRANSACTION:
         state.authorize(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
     elif key_type == SHARE and SHARE_KEY.fullmatch(key):
-        state.authorize(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+        state.authorize_cluster(context, Operation.CLUSTER_ACTION)
     else:
         raise BrokerError(ErrorCode.INVALID_REQUEST)
     partition_of = {

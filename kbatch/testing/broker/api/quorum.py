@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kbatch.errors import ErrorCode
 from kbatch.protocol import features, messages
 from kbatch.testing.broker.controller.controller import CONTROLLER_IDS
-from kbatch.testing.broker.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from kbatch.testing.broker.security.authorizer import Operation
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.broker_state import BrokerState, Context
@@ -28,7 +28,7 @@ def describe_quorum(
     state: BrokerState, request: messages.DescribeQuorumRequest, context: Context
 ) -> messages.DescribeQuorumResponse:
     context.check_forced_error()
-    state.authorize(context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    state.authorize_cluster(context, Operation.DESCRIBE)
     response = messages.DescribeQuorumResponse(error_message="")
     has_directories = context.version >= features.DESCRIBE_QUORUM_DIRECTORIES
     for topic in request.topics:

@@ -17,7 +17,7 @@ from kbatch.testing.broker.controller.quotas import (
     checked_entity,
     described,
 )
-from kbatch.testing.broker.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from kbatch.testing.broker.security.authorizer import Operation
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.broker_state import BrokerState, Context
@@ -33,7 +33,7 @@ def describe_client_quotas(
     kind = messages.DescribeClientQuotasResponse
     try:
         context.check_forced_error()
-        state.authorize(context, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
+        state.authorize_cluster(context, Operation.DESCRIBE_CONFIGS)
         filters = _filters(request.components)
     except BrokerError as error:
         return kind(error_code=error.code, error_message=error.message, entries=None)
@@ -122,7 +122,7 @@ def _alter(
     context: Context,
     answer: Changed,
 ) -> None:
-    state.authorize(context, Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
+    state.authorize_cluster(context, Operation.ALTER_CONFIGS)
     entity = checked_entity({each.entity_type: each.entity_name for each in entry.entity})
     limits = {each.key: None if each.remove else each.value for each in entry.ops}
     for key, value in limits.items():

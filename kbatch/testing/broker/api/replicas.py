@@ -10,7 +10,7 @@ from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.controller.partition_change import Election
-from kbatch.testing.broker.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from kbatch.testing.broker.security.authorizer import Operation
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.broker_state import BrokerState, Context
@@ -23,7 +23,7 @@ def elect_leaders(
     state: BrokerState, request: messages.ElectLeadersRequest, context: Context
 ) -> messages.ElectLeadersResponse:
     """Elect the preferred leaders, or any; for all partitions, only those that moved are answered."""
-    state.authorize(context, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    state.authorize_cluster(context, Operation.ALTER)
     response = messages.ElectLeadersResponse()
     if request.election_type not in ELECTIONS:
         response.error_code = ErrorCode.INVALID_REQUEST
@@ -74,7 +74,7 @@ def _elect(
 def alter_partition_reassignments(
     state: BrokerState, request: messages.AlterPartitionReassignmentsRequest, context: Context
 ) -> messages.AlterPartitionReassignmentsResponse:
-    state.authorize(context, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    state.authorize_cluster(context, Operation.ALTER)
     kind = messages.AlterPartitionReassignmentsResponse
     response = kind(
         allow_replication_factor_change=request.allow_replication_factor_change, error_message=None
@@ -121,7 +121,7 @@ def list_partition_reassignments(
 ) -> messages.ListPartitionReassignmentsResponse:
     """Describe the reassignments under way; topics and partitions that are not there are left out."""
     context.check_forced_error()
-    state.authorize(context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    state.authorize_cluster(context, Operation.DESCRIBE)
     kind = messages.ListPartitionReassignmentsResponse
     response = kind(error_message=None)
     asked: dict[str, Callable[[ClusterPartition], bool]]

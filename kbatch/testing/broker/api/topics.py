@@ -15,7 +15,7 @@ from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.broker_state import Delayed
 from kbatch.testing.broker.cluster import INTERNAL_TOPICS, MAX_PARTITIONS
 from kbatch.testing.broker.replication.replica import NO_EPOCH
-from kbatch.testing.broker.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from kbatch.testing.broker.security.authorizer import Operation, ResourceType
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.broker_state import BrokerState, Context
@@ -74,7 +74,7 @@ def _create_topic(
         raise BrokerError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     if wanted.name == CLUSTER_METADATA_TOPIC:
         raise BrokerError(ErrorCode.INVALID_REQUEST, "The topic of the controllers cannot be created.")
-    if not state.allows(context, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not state.allows_cluster(context, Operation.CREATE):
         state.authorize(context, Operation.CREATE, ResourceType.TOPIC, wanted.name)
     _check_total(total_partitions)
     assignments = [

@@ -12,7 +12,7 @@ from kbatch.testing.broker.api.items import by_topic, each_item
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.cluster import INTERNAL_TOPICS
 from kbatch.testing.broker.coordinators import TRANSACTIONS_TOPIC
-from kbatch.testing.broker.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from kbatch.testing.broker.security.authorizer import Operation, ResourceType
 from kbatch.testing.broker.shards import TransactionShard
 from kbatch.testing.broker.transactions.markers import Marker
 from kbatch.testing.broker.transactions.transaction_coordinator import compiled_pattern, unknown_states
@@ -73,7 +73,7 @@ def _authorize_idempotent_write(state: BrokerState, context: Context) -> None:
         client.principal, client.client_host, Operation.WRITE, ResourceType.TOPIC
     )
     if not may_write:
-        state.authorize(context, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
+        state.authorize_cluster(context, Operation.IDEMPOTENT_WRITE)
 
 
 # AddPartitionsToTxn: one transaction a request up to version 3, many after it
@@ -84,7 +84,7 @@ def add_partitions_to_txn(
 ) -> messages.AddPartitionsToTxnResponse:
     is_of_broker = context.version >= features.ADD_PARTITIONS_TO_TXN_BATCHES
     if is_of_broker:
-        state.authorize(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+        state.authorize_cluster(context, Operation.CLUSTER_ACTION)
         transactions = request.transactions
     else:
         transactions = [
@@ -220,8 +220,8 @@ def write_txn_markers(
 ) -> messages.WriteTxnMarkersResponse:
     """Write the markers of other brokers, or of a test that plays one."""
     context.stopwatch = None  # brokers are not throttled
-    if not state.allows(context, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME):
-        state.authorize(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+    if not state.allows_cluster(context, Operation.ALTER):
+        state.authorize_cluster(context, Operation.CLUSTER_ACTION)
     kind = messages.WriteTxnMarkersResponse
 
     def written(marker: messages.WriteTxnMarkersRequest.WritableTxnMarker, topic: str, index: int) -> Struct:
