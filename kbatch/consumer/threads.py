@@ -156,7 +156,8 @@ class Consumer(ThreadClient, ConsumerBase[K, V]):
 
     def until_end(self) -> Iterator[ConsumerRecord[K, V]]:
         """Iterate over the records up to where each log ends when the iteration begins: under
-        read_committed, at its last stable offset. Partitions that are paused are left out.
+        read_committed, at its last stable offset. Partitions that are paused are left out. A member of a
+        group that was assigned none yet waits 8 s at most for some.
 
         Raises
         ------

@@ -15,7 +15,7 @@ from kbatch.core.admin.results import (
     QuorumReplica,
     time_of,
 )
-from kbatch.core.client.admin_requests import AdminRequest, Refusal, refused
+from kbatch.core.client.admin_requests import AdminRequest, Refusal, done_or_refused, refused
 from kbatch.core.client.controllers import BROKERS
 from kbatch.core.client.routes import ANY, CONTROLLER, NODE
 from kbatch.errors import UnsupportedVersionError
@@ -236,7 +236,7 @@ class AddVoter(AdminRequest):
         )
 
     def read(self, answer: Any, items: Mapping[int, UUID]) -> Iterable[tuple[int, Any]]:
-        return refused(items, answer) if answer.error_code else dict.fromkeys(items).items()
+        return done_or_refused(items, answer)
 
 
 class RemoveVoter(AdminRequest):
@@ -257,7 +257,7 @@ class RemoveVoter(AdminRequest):
         )
 
     def read(self, answer: Any, items: Mapping[int, UUID]) -> Iterable[tuple[int, Any]]:
-        return refused(items, answer) if answer.error_code else dict.fromkeys(items).items()
+        return done_or_refused(items, answer)
 
 
 class Reminder(AdminRequest):
@@ -275,7 +275,7 @@ class Reminder(AdminRequest):
         return messages.UpdateFeaturesRequest(timeout_ms=timeout_ms, validate_only=True)
 
     def read(self, answer: Any, items: Mapping[int, None]) -> Iterable[tuple[int, Any]]:
-        return refused(items, answer) if answer.error_code else dict.fromkeys(items).items()
+        return done_or_refused(items, answer)
 
 
 class UnregisterBroker(AdminRequest):
@@ -293,4 +293,4 @@ class UnregisterBroker(AdminRequest):
         return messages.UnregisterBrokerRequest(broker_id=node_id)
 
     def read(self, answer: Any, items: Mapping[int, None]) -> Iterable[tuple[int, Any]]:
-        return refused(items, answer) if answer.error_code else dict.fromkeys(items).items()
+        return done_or_refused(items, answer)

@@ -534,3 +534,8 @@ def refused(items: Iterable[Any], answer: Any) -> Iterator[tuple[Any, Any]]:
     """Yield the error of a whole answer for each item."""
     refusal = Refusal(answer.error_code, getattr(answer, "error_message", None))
     return ((key, refusal) for key in items)
+
+
+def done_or_refused(items: Iterable[Any], answer: Any) -> Iterable[tuple[Any, Any]]:
+    """Return the error of a whole answer for each item, or None for each if there is no error."""
+    return refused(items, answer) if answer.error_code else dict.fromkeys(items).items()

@@ -367,11 +367,10 @@ class Connections:
         candidates = self._candidates
         if kind is not None:
             candidates = [state for state in candidates if not state.lacks(kind)] or candidates
-        others = [state for state in candidates if state.node.node_id not in avoided]
-        found = None
-        for states in (others, candidates) if len(others) < len(candidates) else (candidates,):
-            if found is None and states:
-                found = least_loaded(states, self._max_in_flight, self._random, now_ns)
+        others = [state for state in candidates if state.node.node_id not in avoided] if avoided else []
+        found = least_loaded(others, self._max_in_flight, self._random, now_ns) if others else None
+        if found is None:
+            found = least_loaded(candidates, self._max_in_flight, self._random, now_ns)
         return None if found is None else found.node.node_id
 
     def version_of(
