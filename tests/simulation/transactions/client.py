@@ -191,7 +191,8 @@ class Client:
         is_late = transaction is not None and self.schedule.now_ns >= transaction.begun_ns + timeout_ns
         # Kafka's coordinator fails if InitProducerId is repeated after the last epoch
         is_exhausted = self.world.programs.first_epoch >= 0 and error.code == ErrorCode.UNKNOWN_SERVER_ERROR
-        is_fenced_by_itself = self.wire.may_reopen and error.code in FENCED
+        wire = self.wire
+        is_fenced_by_itself = (wire.may_reopen or wire.may_be_forgotten) and error.code in FENCED
         return self.may_fail or self.is_closed or is_late or is_exhausted or is_fenced_by_itself
 
     def end(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from tests.simulation.producers.wire import ConnectionWatch, Host, Key, SentBatch, SentRequest, Wire
 from tests.simulation.world.trace import Violation
@@ -47,6 +48,9 @@ class TransactionalWire(Wire):
         A request that adds to a transaction was not answered. A broker that executes it after the end of that
         transaction begins another, and fences the producer when that times out. KIP-890 ends this weakness of
         transaction version 1.
+    may_be_forgotten : bool
+        The coordinator may have bumped the epoch without an answer that says so. Its log does not have the
+        epoch before (KIP-360 keeps that in memory), so the next coordinator fences who asks again.
     """
 
     def __init__(self, client: TransactionalHost) -> None:
@@ -54,6 +58,8 @@ class TransactionalWire(Wire):
         self._client = client
         self._numbers: dict[tuple[str, int, tuple[int, int, int]], tuple[int, ...]] = {}
         self.may_reopen = False
+        self.may_be_forgotten = False
+        self._is_bump = False  # the last InitProducerId
 
     def _check_sequence(self, batch: SentBatch) -> None:
         sequence = (batch.topic, batch.partition, batch.key)
@@ -83,10 +89,17 @@ class TransactionalWire(Wire):
     def _over(self, connection: ConnectionWatch, request: SentRequest, *, ambiguous: bool) -> None:
         super()._over(connection, request, ambiguous=ambiguous)
         self.may_reopen = self.may_reopen or (ambiguous and request.api_key in ADDING)
+        if ambiguous and request.api_key == messages.InitProducerIdRequest.api_key:
+            self._note_lost_bump()
+
+    def _note_lost_bump(self) -> None:
+        self.may_be_forgotten = self.may_be_forgotten or self._is_bump
 
     def _question(self, message: Any) -> None:
         if not isinstance(message, TO_COORDINATORS):
             return
+        if isinstance(message, messages.InitProducerIdRequest):
+            self._is_bump = message.producer_id >= 0
         asked = [kind.__name__ for kind in TO_COORDINATORS if self._is_asked(kind)]
         if asked:
             raise Violation(f"{type(message).__name__} is sent while {asked} is unanswered")
@@ -112,6 +125,9 @@ class TransactionalWire(Wire):
     def _response(self, message: Any) -> None:
         if isinstance(message, ANSWERS):
             self._client.trace("   says %s", message)
+        is_initialised = isinstance(message, messages.InitProducerIdResponse)
+        if is_initialised and message.error_code == ErrorCode.NOT_COORDINATOR:
+            self._note_lost_bump()  # in the log of one that is deposed meanwhile
 
     def _is_asked(self, kind: type[Any]) -> bool:
         return any(
