@@ -41,7 +41,7 @@ def split(broker: Broker, leader: int) -> None:
 
 
 def restart(broker: Broker, leader: int) -> None:
-    for _ in broker.rolling_restart():
+    for _ in broker.rolling_restart(HANG_SECONDS):
         pass
 
 
@@ -113,7 +113,7 @@ def test_KB07_clients_lose_nothing_when_leaders_fail(
     with Broker({TOPIC: {"partitions": 1, "min_insync_replicas": 2}}, nodes=NODES) as broker:
         produce(broker, how)
         assert [record.value for record in broker.records(TOPIC)] == [b"%d" % each for each in range(COUNT)]
-        broker.wait_in_sync()
+        broker.wait_in_sync(timeout=HANG_SECONDS)
         assert broker.lag(TOPIC, 0) == {0: 0, 1: 0, 2: 0}
 
 
@@ -154,5 +154,5 @@ def test_KB07_java_loses_nothing_when_leaders_fail(how: Disturb) -> None:
         assert [record.value for record in broker.records(TOPIC)] == [each.encode() for each in wanted_values]
         read = {each["offset"]: each["value"] for each in consuming.result(HANG_SECONDS)}
         assert [read[offset] for offset in range(count)] == wanted_values
-        broker.wait_in_sync()
+        broker.wait_in_sync(timeout=HANG_SECONDS)
         assert broker.lag(TOPIC, 0) == {0: 0, 1: 0, 2: 0}

@@ -109,7 +109,7 @@ def test_tool_moves_partitions(cluster: Broker, tmp_path: Path) -> None:
     wanted = {"version": 1, "partitions": [{"topic": "moved", "partition": 0, "replicas": [2, 1]}]}
     plan.write_text(json.dumps(wanted))
     run(cluster, REASSIGN, "--reassignment-json-file", str(plan), "--execute")
-    cluster.wait_in_sync()
+    cluster.wait_in_sync(timeout=HANG_SECONDS)
     verified = run(cluster, REASSIGN, "--reassignment-json-file", str(plan), "--verify")
     assert ["Reassignment", "of", "partition", "moved-0", "is", "completed."] in verified
     assert cluster.replicas("moved", 0) == [2, 1]

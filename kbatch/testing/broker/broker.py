@@ -602,7 +602,7 @@ class Broker:
             self._running_server.start_listening(node)
             self._call(lambda core: core.state.start_node(node))
 
-    def rolling_restart(self, timeout: float = 10.0) -> Iterator[int]:
+    def rolling_restart(self, timeout: float = 60.0) -> Iterator[int]:
         """Restart one node after another, cleanly: yields each while it is down.
 
         Then it is started, and the next one waits until all replicas are in sync again.
@@ -748,7 +748,7 @@ class Broker:
         """Return how each node is: "running", "fenced" (it runs, and may not lead), "paused" or "down"."""
         return self._call(lambda core: node_states(core.state.cluster))
 
-    def wait_in_sync(self, topic: str | None = None, timeout: float = 10.0) -> None:
+    def wait_in_sync(self, topic: str | None = None, timeout: float = 60.0) -> None:
         """Wait until all replicas, of a topic or of all, are in sync, have the same log, and know it.
 
         Raises TimeoutError, which names partitions that are not, after `timeout` seconds of the broker's

@@ -12,7 +12,7 @@ from kbatch import Producer
 from kbatch.errors import KafkaError
 from kbatch.testing import Broker
 from tests import ROOT
-from tests.support.patience import until
+from tests.support.patience import HANG_SECONDS, until
 
 TOPIC = "events"
 
@@ -77,7 +77,7 @@ def test_too_few_in_sync_replicas_are_refused_until_they_are_back() -> None:
 def test_KA02_KP06_paused_leader_is_a_zombie(broker: Broker) -> None:
     with producer_of(broker, acks="1", **{"enable.idempotence": False, "retries": 0}) as producer:
         producer.send(TOPIC, b"a").result(10)
-        broker.wait_in_sync()
+        broker.wait_in_sync(timeout=HANG_SECONDS)
         broker.pause_node(0)
         delivery = producer.send(TOPIC, b"zombie")
         broker.advance(3)
@@ -85,7 +85,7 @@ def test_KA02_KP06_paused_leader_is_a_zombie(broker: Broker) -> None:
         broker.resume_node(0)
         with suppress(KafkaError):  # the node had learned when it read the request
             assert delivery.result(10).offset == 1
-        broker.wait_in_sync()
+        broker.wait_in_sync(timeout=HANG_SECONDS)
     assert values(broker) in ([b"a"], [b"a", b"zombie"])
     assert broker.lag(TOPIC, 0) == {0: 0, 1: 0, 2: 0}
 
@@ -109,7 +109,7 @@ def test_KA05_nodes_say_what_they_know_themselves(broker: Broker) -> None:
         with pytest.raises(TimeoutError, match=r"after 0.01 s, 1 partition\(s\) are not in sync: events-0"):
             broker.wait_in_sync(timeout=0.01)
         broker.hold_high_watermark(TOPIC, 0, hold=False)
-        broker.wait_in_sync(TOPIC)
+        broker.wait_in_sync(TOPIC, HANG_SECONDS)
     assert [broker.high_watermark(TOPIC, 0, node=node) for node in range(3)] == [1, 1, 1]
     assert len(broker.batches(TOPIC, 0, node=2)) == 1
     assert broker.producer_state(TOPIC, 0, node=1) == broker.producer_state(TOPIC, 0)
@@ -117,10 +117,10 @@ def test_KA05_nodes_say_what_they_know_themselves(broker: Broker) -> None:
 
 def test_rolling_restart_keeps_every_record(broker: Broker) -> None:
     with producer_of(broker) as producer:
-        for node in broker.rolling_restart():
+        for node in broker.rolling_restart(HANG_SECONDS):
             producer.send(TOPIC, b"%d" % node).result(30)
     assert values(broker) == [b"0", b"1", b"2"]
-    broker.wait_in_sync()
+    broker.wait_in_sync(timeout=HANG_SECONDS)
     assert set(broker.isr(TOPIC, 0)) == {0, 1, 2}
 
 
