@@ -23,7 +23,7 @@ from kbatch.errors import (
 )
 from kbatch.interceptors import ConsumerInterceptor
 from kbatch.testing import Broker
-from tests.support.patience import until
+from tests.support.patience import repeat_until, until
 from tests.support.polling import FIRST, PARTITIONS, SECOND, TOPIC, consuming, fill, offsets, polled
 from tests.support.producing import SECONDS, within
 from tests.support.shells import Runner
@@ -71,8 +71,7 @@ def test_R72_a_dropped_consumer_warns_and_ends(broker: Broker) -> None:
     assert consumer.poll() and consumer.poll_table(0).num_rows >= 0
     with pytest.warns(ResourceWarning, match=r"was dropped without close\(\)"):
         del consumer
-        gc.collect()
-    until(lambda: not own_threads())
+        repeat_until(gc.collect, lambda: not own_threads())
 
 
 @pytest.mark.threads

@@ -29,7 +29,7 @@ from kbatch.errors import ConfigError, ProducerClosedError
 from kbatch.interceptors import Interceptor
 from kbatch.producer import base
 from kbatch.testing import Broker
-from tests.support.patience import until
+from tests.support.patience import repeat_until, until
 from tests.support.producing import (
     SECONDS,
     SECONDS_MS,
@@ -326,8 +326,7 @@ def test_dropped_producer_that_had_failed_ends_in_silence(
 ) -> None:
     with pytest.warns(ResourceWarning, match="was dropped"):
         drop(broker, in_cycle=True, is_broken=True)
-        gc.collect()
-        until(lambda: not threads_named(*THREADS))
+        repeat_until(gc.collect, lambda: not threads_named(*THREADS))
     assert "Exception" not in capfd.readouterr().err
 
 
