@@ -677,6 +677,14 @@ class TopicReader(ReadingClient, Generic[K, V]):
         return self._start(ranges, new_source, on_data_loss, topic_ids, progress)
 
     @property
+    def reading(self) -> Reading[Any] | None:
+        """The read that has not ended; None if there is none. It may be one that only a traceback keeps, as
+        notebooks do.
+        """
+        current = None if self._reading is None else self._reading()
+        return current if current is not None and current.is_open else None
+
+    @property
     def groups(self) -> Groups:
         """Consumer groups: their members, lag and offsets."""
         return Groups(AsyncGroups(self._runtime, self))
@@ -693,10 +701,10 @@ class TopicReader(ReadingClient, Generic[K, V]):
         check_choice("on_data_loss", on_data_loss, DATA_LOSS)
         self._runtime.check_usable()  # in a child process the lock may be held for ever
         with self._beginning:
-            current = None if self._reading is None else self._reading()
-            if current is not None and current.is_open:
+            if self.reading is not None:
                 raise IllegalStateError(
-                    "the reader has a read that has not ended; close() that, or read with another TopicReader"
+                    "the reader has a read that has not ended; close that (reader.reading.close()), or read "
+                    "with another TopicReader"
                 )
             reading = Reading(
                 self._runtime,
@@ -717,8 +725,7 @@ class TopicReader(ReadingClient, Generic[K, V]):
         if self._runtime.is_forked or self._is_released:
             return
         self._runtime.is_closed = True
-        current = None if self._reading is None else self._reading()
-        if current is not None:
+        if (current := self.reading) is not None:
             current.close()
         at_once(self._runtime.end_telemetry, self._runtime.deadline(None))
         self._release()

@@ -147,7 +147,7 @@ def test_a_second_read_waits_for_the_end_of_the_first(broker: Broker) -> None:
     fill(broker)
     with opened(broker) as reader:
         first = reader.read(ALL)
-        with pytest.raises(IllegalStateError, match=r"has not ended; close\(\) that, or read with another"):
+        with pytest.raises(IllegalStateError, match=r"not ended; close that \(reader\.reading\.close\(\)\)"):
             reader.read(ALL)
         next(first)
         first.close()
@@ -305,6 +305,25 @@ def test_a_read_in_a_cycle_ends_with_it(broker: Broker) -> None:
         del reading, cycle
         # a collection does nothing while another thread is in one
         repeat_until(gc.collect, lambda: not threads_named("kbatch-decoder"))
+
+
+def test_a_read_that_only_a_traceback_keeps_can_be_ended(broker: Broker) -> None:
+    """As in a notebook, which keeps the last one."""
+
+    def fail(reader: TopicReader) -> None:
+        reading = reader.read(ALL)
+        next(reading)
+        raise ZeroDivisionError
+
+    fill(broker)
+    with opened(broker) as reader:
+        assert reader.reading is None
+        with pytest.raises(ZeroDivisionError) as kept:
+            fail(reader)
+        assert kept.traceback and reader.reading is not None
+        reader.reading.close()
+        assert reader.reading is None
+        assert sum(batch.num_rows for batch in reader.read(ALL)) == 3 * COUNT
 
 
 def test_a_reader_cannot_be_copied(broker: Broker) -> None:
