@@ -78,7 +78,7 @@ class Broker:
         the death of the process (kill -9). Files are synced when a segment is full and at stop.
     nodes : int
         Brokers in the cluster, 0 to `nodes` - 1; leaders are spread over them. Each replica has a log of its
-        own; with `directory` those of node 0 are in it, and those of others in folders `node-1`, ... there.
+        own; with `directory` those of node 0 are in it, and those of others in folders `node1`, ... there.
     racks : iterable of str or None
         The rack of each node, by which readers are sent to a replica near them (KIP-392).
     log_dirs : int

@@ -30,7 +30,11 @@ from kbatch.testing.broker.controller.controller import Controller, ReplicationS
 from kbatch.testing.broker.controller.partition_change import NO_LEADER, Registration, led_by, restarted
 from kbatch.testing.broker.controller.quotas import Entity, Quotas, entity_of
 from kbatch.testing.broker.logs.checkpoints import read_checkpoint, write_checkpoint
-from kbatch.testing.broker.logs.clean_shutdown import note_clean_shutdown, take_clean_shutdown
+from kbatch.testing.broker.logs.clean_shutdown import (
+    CLEAN_SHUTDOWN_FILE,
+    note_clean_shutdown,
+    take_clean_shutdown,
+)
 from kbatch.testing.broker.logs.partition import Partition
 from kbatch.testing.broker.logs.topic_config import TopicConfig
 from kbatch.testing.broker.replication.replica import Replica
@@ -39,8 +43,10 @@ NO_TOPIC = ""  # the name of topics that are not there
 EVERY_BROKER = ""
 MAX_PARTITIONS = 10_000  # limit of one request (ReplicationControlManager.MAX_PARTITIONS_PER_BATCH)
 STATE_FILE = "cluster.json"
-DISK = "disk"  # further log directories are named so, with a number; folders of replicas end with "-" and one
+# Folders of nodes, and further log directories, are named so, with a number. Those of replicas end with "-1".
+NODE, DISK = "node", "disk"
 HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
+FILES_OF_NODES = (HIGH_WATERMARK_CHECKPOINT, CLEAN_SHUTDOWN_FILE)
 
 
 class Hearing:
@@ -339,6 +345,8 @@ class Cluster:
         shares_logs: bool = False,
         shares_internal_logs: bool = False,
     ) -> None:
+        if directory is not None:
+            _rename_folders(directory)
         self.nodes = [
             Node(node_id, rack, _log_dirs(node_id, directory, log_dir_count))
             for node_id, rack in zip_longest(range(node_count), racks)
@@ -923,7 +931,22 @@ class Cluster:
 
 def _folder(directory: Path, node_id: int) -> Path:
     """Return where a node has its logs (D01)."""
-    return directory / f"node-{node_id}" if node_id else directory
+    return directory / f"{NODE}{node_id}" if node_id else directory
+
+
+def _rename_folders(directory: Path) -> None:
+    """Give folders of nodes their present names: before, they were named as partitions of a topic "node".
+
+    The files of such a partition stay where they are.
+    """
+    for old in directory.glob(f"{NODE}-[0-9]*"):
+        new = directory / old.name.replace("-", "")
+        of_node = [each for each in old.iterdir() if each.is_dir() or each.name in FILES_OF_NODES]
+        for each in of_node:
+            new.mkdir(exist_ok=True)
+            each.replace(new / each.name)
+        if of_node and not any(old.iterdir()):
+            old.rmdir()
 
 
 def _log_dirs(node_id: int, directory: Path | None, count: int) -> list[LogDir]:

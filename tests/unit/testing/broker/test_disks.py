@@ -19,7 +19,7 @@ from tests.unit.testing.broker.group_clients import Member, committed
 from tests.unit.testing.broker.replication.replicated import Replicated
 
 CHECKPOINT_MS = 5_000
-FOLDERS = ("", "node-1", "node-2")
+FOLDERS = ("", "node1", "node2")
 
 
 class OnDisk(Replicated):
@@ -112,7 +112,7 @@ def test_KD02_file_of_an_earlier_start_does_not_count(tmp_path: Path) -> None:
     again = broker.restarted()
     again.put(b"1")
     (tmp_path / CLEAN_SHUTDOWN_FILE).write_text(json.dumps({"version": 0, "brokerEpoch": 0}))
-    note_clean_shutdown([tmp_path / "node-1"], 1)
+    note_clean_shutdown([tmp_path / "node1"], 1)
     last = again.restarted(cleanly=False)
     assert (last.known.leader, last.known.isr) == (1, (1,))
 
@@ -153,7 +153,7 @@ def test_KD01_replicas_are_found_in_the_directory_where_they_were(tmp_path: Path
     broker = OnDisk(tmp_path, log_dirs=2)
     broker.put(b"1")
     broker.act(lambda state: state.cluster.create_topic("more", 2))
-    expected = [["disk1/more-0", "more-1"], ["node-1/disk1/more-0", "node-1/more-1"]]
+    expected = [["disk1/more-0", "more-1"], ["node1/disk1/more-0", "node1/more-1"]]
     assert places(broker, "more")[:2] == expected
     broker.settle()
     broker.state.close()
@@ -202,7 +202,7 @@ def test_KD04_future_replica_stands_beside_the_present_one(tmp_path: Path) -> No
     assert described(broker, 1) == {first: [(size, 0, False)], second: [(size // 3, 2, True)]}
     broker.advance(3 * FETCH_MS)
     assert described(broker, 1) == {first: [], second: [(size, 0, False)]}
-    assert places(broker, TOPIC) == [["events-0"], ["node-1/disk1/events-0"], ["node-2/events-0"]]
+    assert places(broker, TOPIC) == [["events-0"], ["node1/disk1/events-0"], ["node2/events-0"]]
     broker.put(b"1")
     broker.settle()
     broker.state.close()
@@ -248,7 +248,7 @@ def test_KD04_move_that_a_restart_interrupts_begins_anew(tmp_path: Path) -> None
     move(broker, 1, 1)
     again = OnDisk(tmp_path, log_dirs=2).settle()
     again.advance(3 * FETCH_MS)
-    assert places(again, TOPIC)[1] == ["node-1/disk1/events-0"]
+    assert places(again, TOPIC)[1] == ["node1/disk1/events-0"]
     assert again.values_at(1) == [b"1"]
 
 
@@ -257,13 +257,13 @@ def test_KD04_move_ends_with_its_disk_its_topic_and_by_another_move(tmp_path: Pa
     broker.put(b"1")
     move(broker, 1, 1)
     move(broker, 1, 2)
-    assert places(broker, TOPIC)[1] == ["node-1/disk2/events-0", "node-1/events-0"]
+    assert places(broker, TOPIC)[1] == ["node1/disk2/events-0", "node1/events-0"]
     broker.act(lambda state: state.fail_log_dir(1, 2))
     broker.advance(10 * FETCH_MS)
-    assert places(broker, TOPIC)[1] == ["node-1/events-0"]
+    assert places(broker, TOPIC)[1] == ["node1/events-0"]
     move(broker, 1, 1)
     move(broker, 1, 0)
-    assert places(broker, TOPIC)[1] == ["node-1/events-0"], "it stays where it is"
+    assert places(broker, TOPIC)[1] == ["node1/events-0"], "it stays where it is"
     move(broker, 1, 1)
     broker.act(lambda state: state.delete_topic(TOPIC))
     broker.advance(10 * FETCH_MS)
@@ -277,10 +277,10 @@ def test_KD04_move_waits_while_its_node_is_down(tmp_path: Path) -> None:
     move(broker, 1, 1)
     broker.kill(1)
     broker.advance(FETCH_BACKOFF_MS)
-    assert places(broker, TOPIC)[1] == ["node-1/disk1/events-0", "node-1/events-0"]
+    assert places(broker, TOPIC)[1] == ["node1/disk1/events-0", "node1/events-0"]
     broker.start(1)
     broker.advance(FETCH_BACKOFF_MS + FETCH_MS)
-    assert places(broker, TOPIC)[1] == ["node-1/disk1/events-0"]
+    assert places(broker, TOPIC)[1] == ["node1/disk1/events-0"]
 
 
 def test_KH10_high_watermark_is_the_one_of_the_checkpoint(tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_KH10_high_watermark_is_the_one_of_the_checkpoint(tmp_path: Path) -> Non
     broker.hold()
     broker.send(b"2", acks=1)
     broker.advance(CHECKPOINT_MS)
-    assert (tmp_path / "node-1" / HIGH_WATERMARK_CHECKPOINT).read_text() == f"0\n1\n{TOPIC} 0 1\n"
+    assert (tmp_path / "node1" / HIGH_WATERMARK_CHECKPOINT).read_text() == f"0\n1\n{TOPIC} 0 1\n"
     again = broker.restarted(cleanly=False)
     assert again.ends() == {0: (2, 1), 1: (1, 1), 2: (1, 1)}
     assert again.settle().ends() == dict.fromkeys(range(3), (2, 2))
@@ -336,6 +336,40 @@ def test_KD01_moved_replica_leaves_no_folder(tmp_path: Path) -> None:
     assert again.values_at(1) == [b"1"]
     again.act(lambda state: state.delete_topic(TOPIC))
     assert not list(tmp_path.glob(f"**/{TOPIC}-0"))
+
+
+def test_KD01_topic_named_node_has_folders_of_its_own(tmp_path: Path) -> None:
+    broker = OnDisk(tmp_path)
+    broker.act(lambda state: state.cluster.create_topic("node", 3))
+    broker.put(b"1")
+    assert places(broker, "node") == [
+        ["node-0", "node-1", "node-2"],
+        *([f"{folder}/node-{index}" for index in range(3)] for folder in FOLDERS[1:]),
+    ]
+    broker.act(lambda state: state.delete_topic("node"))
+    again = broker.restarted()
+    assert [again.values_at(node) for node in range(3)] == [[b"1"]] * 3
+
+
+def test_KD01_folders_with_their_former_names_are_taken_up(tmp_path: Path) -> None:
+    """Also one that a partition of a topic "node" had in common with a node."""
+    broker = OnDisk(tmp_path, log_dirs=2)
+    broker.act(lambda state: state.cluster.create_topic("node", 2))
+    broker.put(b"1")
+    broker.settle()
+    broker.state.close()
+    for folder in FOLDERS[1:]:
+        former = tmp_path / folder.replace("node", "node-")
+        former.mkdir(exist_ok=True)
+        for each in (tmp_path / folder).iterdir():
+            each.rename(former / each.name)
+        (tmp_path / folder).rmdir()
+    again = OnDisk(tmp_path, log_dirs=2)
+    assert again.ends() == dict.fromkeys(range(3), (1, 1)), "with their checkpoints"
+    assert again.known.isr == (0, 1, 2), "and the files of a clean end"
+    assert places(again, "node")[:2] == [["disk1/node-0", "node-1"], ["node1/disk1/node-0", "node1/node-1"]]
+    assert [*(tmp_path / "node-1").glob("*.log")], "a partition's files are no node's"
+    assert not (tmp_path / "node-2").exists()
 
 
 def test_KD03_retention_is_of_each_replica(tmp_path: Path) -> None:
