@@ -13,48 +13,19 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from kbatch.testing import Broker
 from tests.oracle import java_clients
+from tests.support.failing_leaders import FAILURES, NODES, Failure
 from tests.support.patience import HANG_MS, HANG_SECONDS, until
 
-TOPIC, COUNT, NODES = "events", 300, 3
-SESSION_SECONDS = 9  # broker.session.timeout.ms
+TOPIC, COUNT = "events", 300
 
 
-def kill(broker: Broker, leader: int) -> None:
-    """It comes back at once, as a follower."""
-    broker.kill_node(leader)
-    broker.start_node(leader)
-
-
-def pause(broker: Broker, leader: int) -> None:
-    """It first answers as the leader that it was."""
-    broker.pause_node(leader)
-    broker.advance(SESSION_SECONDS)
-    broker.resume_node(leader)
-
-
-def split(broker: Broker, leader: int) -> None:
-    """Clients reach it, and it leads until it hears of the election."""
-    others: set[int | str] = {*range(NODES)} - {leader}
-    broker.partition_network([{leader}, {*others, "controller"}])
-    broker.advance(SESSION_SECONDS)
-    broker.heal()
-
-
-def restart(broker: Broker, leader: int) -> None:
-    for _ in broker.rolling_restart(HANG_SECONDS):
-        pass
-
-
-Disturb = Callable[[Broker, int], None]
-
-
-def disturb(broker: Broker, number: int, how: Disturb) -> None:
+def disturb(broker: Broker, number: int, how: Failure) -> None:
     """Have the leader fail now and then."""
     if number % 100 == 50:
         how(broker, broker.leader(TOPIC, 0))
 
 
-def produce_by_librdkafka(broker: Broker, how: Disturb) -> None:
+def produce_by_librdkafka(broker: Broker, how: Failure) -> None:
     failed = []
 
     def delivered(error: KafkaError | None, message: Message) -> None:
@@ -71,7 +42,7 @@ def produce_by_librdkafka(broker: Broker, how: Disturb) -> None:
     assert (producer.flush(HANG_SECONDS), failed) == (0, [])
 
 
-def produce_by_aiokafka(broker: Broker, how: Disturb) -> None:
+def produce_by_aiokafka(broker: Broker, how: Failure) -> None:
     async def scenario() -> None:
         producer = AIOKafkaProducer(
             bootstrap_servers=broker.bootstrap_servers, enable_idempotence=True, retry_backoff_ms=10
@@ -89,7 +60,7 @@ def produce_by_aiokafka(broker: Broker, how: Disturb) -> None:
     asyncio.run(scenario())
 
 
-def produce_by_kafka_python(broker: Broker, how: Disturb) -> None:
+def produce_by_kafka_python(broker: Broker, how: Failure) -> None:
     producer = kafka.KafkaProducer(
         bootstrap_servers=broker.bootstrap_servers, enable_idempotence=True, retry_backoff_ms=10
     )
@@ -105,10 +76,10 @@ def produce_by_kafka_python(broker: Broker, how: Disturb) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [kill, pause, split, restart])
+@pytest.mark.parametrize("how", FAILURES)
 @pytest.mark.parametrize("produce", [produce_by_librdkafka, produce_by_aiokafka, produce_by_kafka_python])
 def test_KB07_clients_lose_nothing_when_leaders_fail(
-    produce: Callable[[Broker, Disturb], None], how: Disturb
+    produce: Callable[[Broker, Failure], None], how: Failure
 ) -> None:
     with Broker({TOPIC: {"partitions": 1, "min_insync_replicas": 2}}, nodes=NODES) as broker:
         produce(broker, how)
@@ -119,8 +90,8 @@ def test_KB07_clients_lose_nothing_when_leaders_fail(
 
 @pytest.mark.java
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [kill, pause, split, restart])
-def test_KB07_java_loses_nothing_when_leaders_fail(how: Disturb) -> None:
+@pytest.mark.parametrize("how", FAILURES)
+def test_KB07_java_loses_nothing_when_leaders_fail(how: Failure) -> None:
     """A consumer reads meanwhile; what it reads again after a rebalance must be the same."""
     count = 10 * COUNT
     with (
