@@ -24,6 +24,7 @@
 #include "fetched.h"
 #include "flags.h"
 #include "lent.h"
+#include "murmur2.h"
 #include "sensor.h"
 
 enum {
@@ -38,11 +39,17 @@ typedef struct kb_fetch_road kb_fetch_road;
 typedef struct kb_fetch_node kb_fetch_node;
 typedef struct kb_fetch_slot kb_fetch_slot;
 
+/* How topics are found. */
+enum { KB_BY_NAME,
+       KB_BY_ID,
+       KB_WAYS_TO_TOPIC };
+
 /* A topic with partitions that are read or known; it owns its name. */
 typedef struct kb_fetch_topic {
-    struct kb_fetch_topic *previous, *next;
+    struct kb_fetch_topic *next[KB_WAYS_TO_TOPIC]; /* in the lists of the road */
+    uint32_t hash[KB_WAYS_TO_TOPIC];
     kb_span name;
-    uint8_t id[KB_WIRE_UUID_BYTES]; /* of the last request that named it */
+    uint8_t id[KB_WIRE_UUID_BYTES]; /* of the last request that named it; zeros: none has */
     kb_fetch_slot **slots;          /* by partition */
     int32_t slot_count, slot_room;
     /* its place in the lists of the request that is made, if that is `mark` */
@@ -160,7 +167,9 @@ struct kb_fetch_node {
 struct kb_fetch_road {
     kb_reading *first, *last, *loose_first, *loose_last;
     kb_fetch_node *node_first, *node_last;
-    kb_fetch_topic *topics, *topics_last, *topic_hint;
+    kb_fetch_topic **topics; /* `topic_room` lists by each way, of topics whose hashes end alike */
+    kb_fetch_topic *topic_hint; /* the last one that was found */
+    int32_t topic_count, topic_room; /* a power of two; 0: no lists */
     int64_t reading_count, bounded_count;
     uint64_t placement;     /* grows when leaders may have moved */
     int64_t look_places_ns; /* no replica has had its time before that */
@@ -204,26 +213,73 @@ static inline void kb_reading_init(kb_reading *reading, void *owner) {
 
 /* Topics and partitions */
 
-static inline bool kb_fetch_is_named(const kb_fetch_topic *topic, const kb_span *name, bool by_id) {
-    if (by_id)
+static inline bool kb_fetch_is_named(const kb_fetch_topic *topic, const kb_span *name, int way) {
+    if (way == KB_BY_ID)
         return memcmp(topic->id, name->data, KB_WIRE_UUID_BYTES) == 0;
     return topic->name.size == name->size && memcmp(topic->name.data, name->data, (size_t)name->size) == 0;
 }
 
-/* Find a topic by its name, or by its id. Answers name topics in the order of requests: the search begins
- * with the last one that was found. */
-static inline kb_fetch_topic *kb_fetch_find_topic(kb_fetch_road *road, const kb_span *name, bool by_id) {
-    kb_fetch_topic *begin = road->topic_hint ? road->topic_hint : road->topics, *topic = begin;
-    while (topic) {
-        if (kb_fetch_is_named(topic, name, by_id)) {
-            road->topic_hint = topic;
-            return topic;
+static inline bool kb_fetch_has_id(const uint8_t *topic_id) {
+    static const uint8_t no_id[KB_WIRE_UUID_BYTES] = {0};
+    return memcmp(topic_id, no_id, sizeof(no_id)) != 0;
+}
+
+/* Return the beginning of the list for topics with a hash. */
+static inline kb_fetch_topic **kb_fetch_topic_list(const kb_fetch_road *road, int way, uint32_t hash) {
+    return &road->topics[way * road->topic_room + (int32_t)(hash & (uint32_t)(road->topic_room - 1))];
+}
+
+/* Find a topic by its name, or by its id. Most are the one that was found before. */
+static inline kb_fetch_topic *kb_fetch_find_topic(kb_fetch_road *road, const kb_span *name, int way) {
+    uint32_t hash;
+    kb_fetch_topic *topic = road->topic_hint;
+    if (topic && kb_fetch_is_named(topic, name, way))
+        return topic;
+    if (!road->topic_room)
+        return NULL;
+    hash = kb_murmur2(name->data, way == KB_BY_ID ? KB_WIRE_UUID_BYTES : (size_t)name->size);
+    topic = *kb_fetch_topic_list(road, way, hash);
+    while (topic && (topic->hash[way] != hash || !kb_fetch_is_named(topic, name, way)))
+        topic = topic->next[way];
+    if (topic)
+        road->topic_hint = topic;
+    return topic;
+}
+
+static inline void kb_fetch_link_topic(kb_fetch_road *road, kb_fetch_topic *topic, int way) {
+    kb_fetch_topic **list = kb_fetch_topic_list(road, way, topic->hash[way]);
+    topic->next[way] = *list;
+    *list = topic;
+}
+
+static inline void kb_fetch_unlink_topic(kb_fetch_road *road, kb_fetch_topic *topic, int way) {
+    kb_fetch_topic **list = kb_fetch_topic_list(road, way, topic->hash[way]);
+    while (*list != topic)
+        list = &(*list)->next[way];
+    *list = topic->next[way];
+}
+
+/* Make room for another topic. False without memory for any. */
+static inline bool kb_fetch_grow_topics(kb_fetch_road *road) {
+    kb_fetch_topic **before = road->topics, *topic, *next;
+    int32_t room_before = road->topic_room, room = room_before ? 2 * room_before : 16;
+    kb_fetch_topic **topics;
+    if (road->topic_count < room_before)
+        return true;
+    topics = room > INT32_MAX / 4 ? NULL : calloc((size_t)(KB_WAYS_TO_TOPIC * room), sizeof(*topics));
+    if (!topics)
+        return room_before > 0; /* longer lists */
+    road->topics = topics;
+    road->topic_room = room;
+    for (int32_t i = 0; i < room_before; i++)
+        for (topic = before[KB_BY_NAME * room_before + i]; topic; topic = next) {
+            next = topic->next[KB_BY_NAME];
+            kb_fetch_link_topic(road, topic, KB_BY_NAME);
+            if (kb_fetch_has_id(topic->id))
+                kb_fetch_link_topic(road, topic, KB_BY_ID);
         }
-        topic = topic->next ? topic->next : road->topics;
-        if (topic == begin)
-            break;
-    }
-    return NULL;
+    free(before);
+    return true;
 }
 
 /* Return the index of a partition in a topic, or that of the next one. */
@@ -245,17 +301,17 @@ static inline kb_fetch_slot *kb_fetch_find_slot(const kb_fetch_topic *topic, int
 }
 
 static inline kb_fetch_topic *kb_fetch_add_topic(kb_fetch_road *road, const kb_span *name) {
-    kb_fetch_topic *topic = calloc(1, sizeof(kb_fetch_topic) + (size_t)name->size);
+    kb_fetch_topic *topic;
+    if (!kb_fetch_grow_topics(road))
+        return NULL;
+    topic = calloc(1, sizeof(kb_fetch_topic) + (size_t)name->size);
     if (!topic)
         return NULL;
     topic->name.data = memcpy(topic + 1, name->data, (size_t)name->size);
     topic->name.size = name->size;
-    topic->previous = road->topics_last;
-    if (topic->previous)
-        topic->previous->next = topic;
-    else
-        road->topics = topic;
-    road->topics_last = topic;
+    topic->hash[KB_BY_NAME] = kb_murmur2(name->data, (size_t)name->size);
+    kb_fetch_link_topic(road, topic, KB_BY_NAME);
+    road->topic_count++;
     return topic;
 }
 
@@ -282,16 +338,16 @@ static inline kb_fetch_slot *kb_fetch_get_slot(kb_fetch_topic *topic, int32_t pa
 static inline void kb_fetch_drop_topic(kb_fetch_road *road, kb_fetch_topic *topic) {
     if (road->topic_hint == topic)
         road->topic_hint = NULL;
-    if (topic->previous)
-        topic->previous->next = topic->next;
-    else
-        road->topics = topic->next;
-    if (topic->next)
-        topic->next->previous = topic->previous;
-    else
-        road->topics_last = topic->previous;
+    kb_fetch_unlink_topic(road, topic, KB_BY_NAME);
+    if (kb_fetch_has_id(topic->id))
+        kb_fetch_unlink_topic(road, topic, KB_BY_ID);
     free(topic->slots);
     free(topic);
+    if (--road->topic_count)
+        return;
+    free(road->topics);
+    road->topics = NULL;
+    road->topic_room = 0;
 }
 
 /* Free a partition that is neither read nor known, and a topic without any. */
@@ -366,11 +422,6 @@ static inline void kb_reading_fasten(kb_reading *reading) {
         reading->loose_next->loose_previous = reading->loose_previous;
     else
         road->loose_last = reading->loose_previous;
-}
-
-static inline bool kb_fetch_has_id(const uint8_t *topic_id) {
-    static const uint8_t no_id[KB_WIRE_UUID_BYTES] = {0};
-    return memcmp(topic_id, no_id, sizeof(no_id)) != 0;
 }
 
 /* Count a reading with what its node is asked for; `change` is 1 or -1. */
@@ -521,7 +572,7 @@ static inline void kb_reading_place(kb_reading *reading, kb_fetch_node *node, ui
 /* Begin to read a partition that is not read. False without memory. */
 static inline bool kb_fetch_add_reading(kb_fetch_road *road, kb_reading *reading, const kb_span *topic_name,
                                         int32_t partition) {
-    kb_fetch_topic *topic = kb_fetch_find_topic(road, topic_name, false);
+    kb_fetch_topic *topic = kb_fetch_find_topic(road, topic_name, KB_BY_NAME);
     if (!topic)
         topic = kb_fetch_add_topic(road, topic_name);
     reading->slot = topic ? kb_fetch_get_slot(topic, partition) : NULL;
@@ -830,7 +881,12 @@ static inline bool kb_fetch_forget_unwanted(kb_fetch_road *road, kb_fetch_node *
 static inline void kb_fetch_name_topic(kb_fetch_road *road, kb_fetch_topic *topic, const uint8_t *id) {
     if (memcmp(topic->id, id, KB_WIRE_UUID_BYTES) == 0)
         return;
+    if (kb_fetch_has_id(topic->id))
+        kb_fetch_unlink_topic(road, topic, KB_BY_ID);
     memcpy(topic->id, id, KB_WIRE_UUID_BYTES);
+    topic->hash[KB_BY_ID] = kb_murmur2(id, KB_WIRE_UUID_BYTES);
+    if (kb_fetch_has_id(topic->id))
+        kb_fetch_link_topic(road, topic, KB_BY_ID);
     road->id_change = road->mark;
     for (int32_t i = 0; i < topic->slot_count; i++)
         if (topic->slots[i]->reading)
@@ -906,7 +962,8 @@ static inline bool kb_fetch_has_asked(const kb_fetch_node *node, const kb_readin
  * any more, or the request did not ask for it. */
 static inline kb_reading *kb_fetch_reading_of(kb_fetch_road *road, const kb_fetch_node *node,
                                               const kb_fetch_part *part) {
-    kb_fetch_topic *topic = kb_fetch_find_topic(road, &part->topic, node->version >= KB_FETCH_TOPIC_ID);
+    int way = node->version >= KB_FETCH_TOPIC_ID ? KB_BY_ID : KB_BY_NAME;
+    kb_fetch_topic *topic = kb_fetch_find_topic(road, &part->topic, way);
     kb_fetch_slot *slot = topic ? kb_fetch_find_slot(topic, part->partition) : NULL;
     if (slot && kb_fetch_has_asked(node, slot->reading, part))
         return slot->reading;
