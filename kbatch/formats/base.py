@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Literal, final
 
@@ -21,7 +22,7 @@ class Codec(Generic[T]):
     Attributes
     ----------
     asks : bool
-        True if `unknown` may return something, and `knows` may be false.
+        True if `unknown` may return something, and `known_seconds` may end.
     adds_headers : bool
         True if `encode` appends to the headers, which then are a list.
     """
@@ -33,9 +34,9 @@ class Codec(Generic[T]):
         """Return the bytes of a value. Any exception is a fault of the value."""
         raise NotImplementedError
 
-    def knows(self, topic: str) -> bool:
-        """True if `encode` asks nothing for values of a topic."""
-        return True
+    def known_seconds(self, topic: str) -> float:
+        """Return for how long `encode` asks nothing for values of a topic; 0 if it would ask now."""
+        return math.inf
 
     def load(self, topic: str) -> object:
         """Ask a registry for what `encode` needs for a topic. It may block.

@@ -35,11 +35,12 @@ class Inline:
 
 
 def inline(given: _Given) -> _Given:
-    """Return a deserializer for a client on an event loop, which calls it there: it must never wait.
+    """Return a serializer or deserializer for a client on an event loop, which calls it there: it must never
+    wait.
 
-    Functions, and objects made for other clients, may ask a registry or read a file. So an AsyncConsumer
-    calls them on another thread when it takes the records, but these at the first use of a value. Formats of
-    this package never wait then.
+    Functions, and objects made for other clients, may ask a registry or read a file. So an AsyncProducer
+    calls them on another thread while `send` waits, and an AsyncConsumer when it takes the records; but these
+    in `send`, and at the first use of a value. Formats of this package never wait then.
 
     Parameters
     ----------
@@ -65,9 +66,11 @@ class Serializer:
         True if it appends to the headers that it is given, which then are a list.
     codec : Codec or None
         That of a format which asks a registry.
+    may_block : bool
+        True if an event loop must not wait for it.
     """
 
-    __slots__ = ("_arguments", "adds_headers", "arity", "codec", "function", "key")
+    __slots__ = ("_arguments", "adds_headers", "arity", "codec", "function", "key", "may_block")
 
     def __init__(
         self,
@@ -77,13 +80,20 @@ class Serializer:
         *,
         adds_headers: bool = False,
         codec: Codec[Any] | None = None,
+        may_block: bool = False,
     ) -> None:
         self.key = key
         self.function = function
         self.arity = arity_of(key, function, "value") if arity is None else arity
         self.adds_headers = adds_headers
         self.codec = codec
+        self.may_block = may_block
         self._arguments = _ARGUMENTS[self.arity]
+
+    @property
+    def waits(self) -> bool:
+        """True if an event loop has to wait for it, at least for the first value."""
+        return self.may_block or self.codec is not None
 
     def __call__(self, topic: str, headers: object, value: object) -> Buffer | None:
         """Return the bytes of a value for a topic. Raise TypeError if the serializer returns no bytes."""

@@ -66,6 +66,7 @@ def serializer_for(part: Part, given: object) -> Serializer | None:
         The value of key.serializer or value.serializer. Unsuitable ones raise ConfigError.
     """
     key = f"{part}.serializer"
+    may_block = not isinstance(given, Inline)
     given = _made(key, given, "serialize")
     if given is None:
         return None
@@ -77,8 +78,8 @@ def serializer_for(part: Part, given: object) -> Serializer | None:
         return Serializer(key, codec.encode, 3, adds_headers=codec.adds_headers, codec=asking)
     of_confluent = made_for_confluent(key, given, part, "Serializer")
     if of_confluent is not None:  # it may be set up to do so
-        return Serializer(key, of_confluent, 3, adds_headers=True)
-    return Serializer(key, _function(key, given, "serialize"))
+        return Serializer(key, of_confluent, 3, adds_headers=True, may_block=may_block)
+    return Serializer(key, _function(key, given, "serialize"), may_block=may_block)
 
 
 def deserializer_for(part: Part, given: object) -> Deserializer | None:

@@ -459,16 +459,16 @@ class RegisteredCodec(Codec[T]):
 
     def encode(self, topic: str, headers: Headers, value: T) -> bytes:
         write = self._writes.get(topic)
-        if write is None or (self._follows_latest and not self.knows(topic)):
+        if write is None or (self._follows_latest and not self.known_seconds(topic)):
             write = self.load(topic)
         data = write(value)
         if self.adds_headers:
             cast(MutableSequence[Any], headers).append((self._header, self._in_use[topic].frame))
         return data
 
-    def knows(self, topic: str) -> bool:
+    def known_seconds(self, topic: str) -> float:
         known = self._in_use.get(topic)
-        return known is not None and (known.until == math.inf or time.monotonic() < known.until)
+        return 0.0 if known is None else max(known.until - time.monotonic(), 0.0)
 
     def load(self, topic: str) -> Write:
         """Return what writes values for a topic. The registry is asked once, or again if the schema is the

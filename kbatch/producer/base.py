@@ -102,9 +102,7 @@ class ProducerBase(RecordSender):
             partitioner=None if is_javas else partitioner_for(config, random),
             ignore_keys=config.partitioner_ignore_keys and is_javas,
         )
-        # what asks a registry
-        self._key_codec = None if key is None else key.codec
-        self._value_codec = None if value is None else value.codec
+        self._configured_serializers = key, value
         self._runtime = runtime
         self._transactions = TransactionCalls(runtime)
         self._groups = GroupQueries(runtime)
@@ -157,9 +155,9 @@ class ProducerBase(RecordSender):
                     ):
                         return None
                     outcome = append()
-                elif outcome is Refusal.SCHEMA:
+                elif outcome is Refusal.SERIALIZER:
                     assert isinstance(record, PendingRecord)  # batches are serialized
-                    if not await self._await_schemas(record, deadline, may_wait):
+                    if not await self._await_serializers(record, deadline, may_wait):
                         return None
                     outcome = append()
                 elif may_wait:
@@ -180,9 +178,10 @@ class ProducerBase(RecordSender):
         self._transactions.check_still_sendable(record.transaction)
         return self._append(record, first_in_queue=first_in_queue)
 
-    async def _await_schemas(self, record: PendingRecord, deadline: Deadline, may_wait: bool) -> bool:
-        """Return True once serializers know the schemas of a record; if `may_wait` is False, return False
-        instead of waiting. Called by a producer that sets `_key_topics` or `_value_topics`.
+    async def _await_serializers(self, record: PendingRecord, deadline: Deadline, may_wait: bool) -> bool:
+        """Return True once a record is serialized, or its serializers wait for nothing; if `may_wait` is
+        False, return False instead of waiting. Called by a producer that sets `_key_topics` or
+        `_value_topics`.
         """
         raise NotImplementedError
 

@@ -17,6 +17,7 @@ flushes in a task; if the end of the loop cancels that, it begins again then.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 import warnings
 import weakref
@@ -40,7 +41,7 @@ from kbatch.producer.base import EXIT_SECONDS, LiveProducer
 from kbatch.producer.coroutines import CoroutineProducer
 from kbatch.producer.memory_queue import TaskQueue
 from kbatch.producer.runtime import CallbackBarrier, Runtime
-from kbatch.producer.schema_loading import SchemaLoading
+from kbatch.producer.serializing import SchemaLoading, SerializerThread
 from kbatch.producer.tables import TableSending
 from kbatch.waiting.event_loop import TaskWaiter, at_shutdown, complete, running_loop
 from kbatch.waiting.methods import awaited, named_for_users
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
     from kbatch._native.send.encoded_batch import PendingBatch
     from kbatch._native.send.send import PendingRecord
     from kbatch.config import ProducerConfig
+    from kbatch.formats.base import Codec
+    from kbatch.formats.callables import Serializer
     from kbatch.waiting.deadline import Deadline
 
 logger = ClientLogger(__name__)
@@ -114,8 +117,10 @@ class AsyncProducer(LiveProducer, CoroutineProducer):
         register_sealers(self._network)
         self._gives_way = self._accumulator.alarm.wakes_always = True
         self._schemas = SchemaLoading(f"kbatch-schemas-{config.client_id}")
-        self._key_topics = None if self._key_codec is None else set()
-        self._value_topics = None if self._value_codec is None else set()
+        self._serializer_thread = SerializerThread(f"kbatch-serializer-{config.client_id}")
+        key, value = self._configured_serializers
+        self._key_topics = set() if key is not None and key.waits else None
+        self._value_topics = set() if value is not None and value.waits else None
         self._turns: deque[asyncio.Future[None]] = deque()  # of tasks that gave way
         self._called_count = 1
         self._turn_records = -1  # the length of the last turn
@@ -196,22 +201,40 @@ class AsyncProducer(LiveProducer, CoroutineProducer):
 
     send_table = awaited(TableSending.send_table, "_tables")
 
-    async def _await_schemas(self, record: PendingRecord, deadline: Deadline, may_wait: bool) -> bool:
-        parts = (
-            (self._key_codec, self._key_topics, record.key),
-            (self._value_codec, self._value_topics, record.value),
-        )
-        topic = record.topic
-        for codec, known, value in parts:
-            if codec is None or value is None:
+    async def _await_serializers(self, record: PendingRecord, deadline: Deadline, may_wait: bool) -> bool:
+        topics = self._key_topics, self._value_topics
+        values = record.key, record.value
+        may_block: Serializer | None = None
+        for serializer, known, value in zip(self._configured_serializers, topics, values, strict=True):
+            if serializer is None or known is None or value is None:
                 continue
-            if may_wait:
-                await self._schemas.load(codec, topic, deadline)
-            elif self._schemas.begin(codec, topic) is not None:
+            if serializer.codec is None:
+                may_block = serializer
+            elif may_wait:
+                await self._schemas.load(serializer.codec, record.topic, deadline)
+                self._note_schema(serializer.codec, record.topic, known)
+            elif self._schemas.begin(serializer.codec, record.topic) is not None:
                 return False
-            assert known is not None  # there is a codec
-            known.add(topic)
+            else:
+                self._note_schema(serializer.codec, record.topic, known)
+        if may_block is None:
+            return True
+        if not may_wait:
+            raise TypeError(
+                f"try_send() cannot wait for {may_block.key}, which may: give a format, or "
+                "kbatch.formats.inline() of a function that never waits; or await send()"
+            )
+        await self._serializer_thread.run(partial(self._serialize, record), record.topic, deadline)
         return True
+
+    def _note_schema(self, codec: Codec[Any], topic: str, known: set[str]) -> None:
+        """Let records go at once as long as the codec knows the schema for a topic."""
+        if topic in known:
+            return
+        known.add(topic)
+        seconds = codec.known_seconds(topic)
+        if seconds < math.inf:
+            asyncio.get_running_loop().call_later(seconds, known.discard, topic)
 
     async def _send_in_turn(self, record: PendingRecord | PendingBatch, refusal: Refusal | None) -> Any:
         if refusal is None and self._has_to_give_way:
@@ -344,6 +367,7 @@ class AsyncProducer(LiveProducer, CoroutineProducer):
     async def _await_last_callbacks(self, deadline: Deadline) -> None:
         _dropped.pop(self._network, None)
         self._schemas.stop()
+        self._serializer_thread.stop()
         farewell, self._network.farewell = self._network.farewell, None
         if farewell is not None and not self._is_farewell:
             at_once(farewell.aclose)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kbatch._native.batch.producer_batch import ProducerBatch
     from kbatch._native.send.send import RecordSender
     from kbatch.producer.runtime import Runtime
-    from kbatch.producer.schema_loading import SchemaLoading
+    from kbatch.producer.serializing import SchemaLoading
     from kbatch.producer.transactions import TransactionCalls
 
 Listener = tuple[Any, Callable[[Any], object]]

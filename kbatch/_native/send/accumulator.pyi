@@ -19,7 +19,7 @@ T = TypeVar("T")
 class Refusal(Enum):
     MEMORY = "memory"
     METADATA = "metadata"
-    SCHEMA = "schema"
+    SERIALIZER = "serializer"
 
 TRANSACTION_ENDED: Final[str]
 

@@ -124,7 +124,7 @@ class Refusal(enum.Enum):
 
     MEMORY = "memory"
     METADATA = "metadata"
-    SCHEMA = "schema"  # a registry has to be asked for what the record is written by
+    SERIALIZER = "serializer"  # a serializer has to wait, or may
 
 
 # The error of a record that was given to the producer in a transaction, and not accepted in it.

@@ -62,7 +62,7 @@ cdef class RecordSender:
     cdef object _send_item(self, str topic, object item)
     cdef object _send_encoded(self, PendingBatch batch)
     cdef bint _goes_at_once(self, bint may_wait) noexcept
-    cdef bint _has_schemas(self, str topic, object key, object value) except -1
+    cdef bint _may_serialize(self, str topic, object key, object value) except -1
     cdef object _send_refused(self, object pending, object refusal, bint may_wait)
     cdef int _refuse(self, object pending, object error) except -1
     cdef Claim _claim(self, Claim claim) noexcept

@@ -39,7 +39,7 @@ from kbatch._native.send.accumulator import Refusal
 from kbatch.errors import PartialSendError, RecordTooLargeError
 
 cdef object NO_METADATA = Refusal.METADATA
-cdef object NO_SCHEMA = Refusal.SCHEMA
+cdef object NO_SERIALIZER = Refusal.SERIALIZER
 
 cdef enum:
     STICKY = -1
@@ -161,8 +161,8 @@ cdef class RecordSender:
     _loop_is_running : callable or None
         is_running of the producer's event loop, whose thread `BufferPool` knows.
     _key_topics, _value_topics : set of str, or None
-        The topics whose schema the serializer knows; others are a Refusal.SCHEMA. None: it asks for none, or
-        asks when it is called.
+        The topics for which the serializer waits for nothing, because it knows their schema; others are a
+        Refusal.SERIALIZER. None: it may be called for any.
     _slow_count, _refused_count : int
         Number of records that went to `_send_slowly`, and for which `send` raised.
     """
@@ -331,6 +331,26 @@ cdef class RecordSender:
             return self._attempt_batch(<PendingBatch>record, claim)
         return self._attempt_pending(<PendingRecord?>record, claim)
 
+    def _serialize(self, PendingRecord record not None):
+        """Make bytes of a record that has none yet, on any thread; `_append` then calls no serializer.
+
+        Raises
+        ------
+        Exception
+            Those of arguments and serializers that `send` raises.
+        """
+        cdef Ready ready
+        cdef bytes key, value
+        cdef HeaderSpans spans
+        self._check(&ready, record.partition, record.timestamp_ms, record.on_delivery)
+        headers = _own_headers(record.headers) if self._adds_headers else record.headers
+        key = _serialized(self._key_serializer, record.topic, headers, record.key, "key")
+        value = _serialized(self._value_serializer, record.topic, headers, record.value, "value")
+        spans = fill_record(&ready.record, key, value, headers)
+        self._check_size(&ready.record)
+        ready.transaction = record.transaction
+        record.keep(&ready, key, value, spans)
+
     def _send_slowly(self, record, refusal, may_wait):
         """Send a record, or batch, that could not go at once: because of `refusal`, or if that is None,
         because the accumulator's `accepts_directly` is False. Return a Delivery, or None if `may_wait` is
@@ -354,7 +374,7 @@ cdef class RecordSender:
         cdef PendingRecord pending = None
         cdef int64_t transaction = self._accumulator.transaction_count
         try:
-            if self._goes_at_once(may_wait) and self._has_schemas(topic, key, value):
+            if self._goes_at_once(may_wait) and self._may_serialize(topic, key, value):
                 ready.transaction = transaction
                 self._check(&ready, partition, timestamp_ms, on_delivery)
                 sent_headers = _own_headers(headers) if self._adds_headers else headers
@@ -417,7 +437,7 @@ cdef class RecordSender:
         return self._accumulator.accepts_directly and not (may_wait and self._must_give_way())
 
     @cython.final
-    cdef bint _has_schemas(self, str topic, object key, object value) except -1:
+    cdef bint _may_serialize(self, str topic, object key, object value) except -1:
         if self._value_topics is not None and value is not None and topic not in self._value_topics:
             return False
         return self._key_topics is None or key is None or topic in self._key_topics
@@ -446,20 +466,10 @@ cdef class RecordSender:
         return self._accumulator.accept_batch(info, batch, self._accumulator.now_ns(), self._claim(claim))
 
     cdef object _attempt_pending(self, PendingRecord record, Claim claim):
-        cdef Ready ready
-        cdef bytes key, value
-        cdef HeaderSpans spans
         if not record.is_serialized:
-            if not self._has_schemas(record.topic, record.key, record.value):
-                return NO_SCHEMA
-            self._check(&ready, record.partition, record.timestamp_ms, record.on_delivery)
-            headers = _own_headers(record.headers) if self._adds_headers else record.headers
-            key = _serialized(self._key_serializer, record.topic, headers, record.key, "key")
-            value = _serialized(self._value_serializer, record.topic, headers, record.value, "value")
-            spans = fill_record(&ready.record, key, value, headers)
-            self._check_size(&ready.record)
-            ready.transaction = record.transaction
-            record.keep(&ready, key, value, spans)
+            if not self._may_serialize(record.topic, record.key, record.value):
+                return NO_SERIALIZER
+            self._serialize(record)
         return self._attempt(record.topic, &record._ready, record._key, record._value, record.on_delivery,
                              claim)
 
