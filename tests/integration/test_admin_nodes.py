@@ -40,7 +40,7 @@ from tests.oracle.kafka import RealCluster
 from tests.support.admin_calls import Call
 from tests.support.admin_judge import Judge
 from tests.support.broker_wire import Wire
-from tests.support.effort import REAL
+from tests.support.effort import REAL, only_if_long
 from tests.support.patience import HANG_SECONDS, repeat_while, until
 
 pytestmark = pytest.mark.slow
@@ -664,8 +664,9 @@ def test_AS14_calls_are_done_while_controllers_die(real_cluster: RealCluster) ->
         until(lambda: user.tokens.list() == ())
 
 
-@pytest.mark.slow
 @pytest.mark.java
+@pytest.mark.slow
+@only_if_long("starts a real cluster over and over")
 def test_AS14_voters_change_while_controllers_die(java_jars: None) -> None:
     """The vote of one controller is taken away and given back, while active ones die."""
     rounds, changing = 4, 2

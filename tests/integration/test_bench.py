@@ -34,6 +34,7 @@ from kbatch.cli.commands import kbatch as command_line
 from kbatch.testing import Broker
 from tests import ROOT
 from tests.conftest import require_jars
+from tests.support.effort import only_if_long
 from tests.support.wheels import run
 
 pytestmark = pytest.mark.slow
@@ -216,6 +217,7 @@ def test_instructions_are_those_of_the_records_that_count(cluster: Address, tmp_
     assert 0 < few < many
 
 
+@only_if_long("counts instructions of all formats")
 def test_formats_have_a_figure_for_each_aim() -> None:
     if (reason := why_uncounted()) is not None:
         pytest.skip(reason)

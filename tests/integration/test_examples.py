@@ -17,6 +17,7 @@ import kbatch
 from tests import ROOT
 from tests.oracle.java_programs import SHORT_LIVED
 from tests.spark.spark_programs import PYTHON_PATH
+from tests.support.effort import only_if_long
 
 pytestmark = pytest.mark.slow
 
@@ -64,9 +65,7 @@ def test_the_flights_go_through_spark_and_the_embedded_broker() -> None:
 
 
 @pytest.mark.java
-@pytest.mark.skipif(
-    os.environ.get("KBATCH_LONG") != "1", reason="starts two JVMs again: make soak, or KBATCH_LONG=1"
-)
+@only_if_long("starts two JVMs again")
 def test_the_flights_go_through_spark_and_a_real_kafka(real_kafka: Any) -> None:
     check_flights(real_kafka.bootstrap_servers, f"Kafka at {real_kafka.bootstrap_servers}")
 

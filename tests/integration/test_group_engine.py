@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
@@ -25,6 +24,7 @@ from kbatch.metrics import CONSUMER_METRICS, COORDINATOR_METRICS, MetricsRegistr
 from kbatch.network import ThreadNetwork
 from kbatch.records import OffsetAndMetadata, TopicPartition
 from tests.oracle.kafka import create_topic
+from tests.support.effort import LONG
 from tests.support.patience import repeat_until, until
 
 
@@ -255,7 +255,7 @@ def test_R71_heartbeats_go_on_while_the_program_computes(topic: str, make: Calla
     member.subscribe(topic)
     settle([member], 4)
     before = member.engine.group_metadata
-    seconds = 60.0 if os.environ.get("KBATCH_LONG") == "1" else session_ms / 1000 + 2
+    seconds = 60.0 if LONG else session_ms / 1000 + 2
     other = threading.Thread(target=compute, args=(seconds,))
     other.start()
     compute(seconds)

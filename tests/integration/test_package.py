@@ -19,12 +19,12 @@ import pytest
 from kbatch.testing import Broker
 from release.interpreters import THIS, installed_python, python_versions
 from tests import ROOT
+from tests.support.effort import LONG
 from tests.support.extras import prelude
 from tests.support.wheels import installed, requirements, run
 
 pytestmark = pytest.mark.slow
 
-LONG = os.environ.get("KBATCH_LONG") == "1"
 VERSIONS = python_versions()
 
 

@@ -82,7 +82,7 @@ def test_unread_arrays_are_passed_over(kind: type[Message], unread: str) -> None
             (frame,) = codec.encode_response(message, version, 7)
             _, found = codec.decode_response(kind, version, frame[4:], frozenset({unread}))
             assert found == without(message, unread)
-            for end in range(4, len(frame) - 4, 7):
+            for end in range(4, len(frame) - 4, max(7, len(frame) // 20)):
                 with pytest.raises(ProtocolError):
                     codec.decode_response(kind, version, frame[4:][:end], frozenset({unread}))
 

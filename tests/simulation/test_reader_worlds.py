@@ -1,4 +1,4 @@
-"""Worlds of readers: a thousand seeds, each the members of a group, writers, brokers and faults."""
+"""Worlds of readers: hundreds of seeds, each the members of a group, writers, brokers and faults."""
 
 import logging
 import sys

@@ -1,4 +1,4 @@
-"""Worlds of virtual time: a thousand seeds, each a producer, brokers and faults; and that a seed replays."""
+"""Worlds of virtual time: hundreds of seeds, each a producer, brokers and faults; and that a seed replays."""
 
 import logging
 import sys

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -36,6 +35,7 @@ from tests.spark.sinks import (
     numbers,
     read,
 )
+from tests.support.effort import only_if_long
 from tests.support.shop import ORDER, SHOP
 
 pytestmark = pytest.mark.spark
@@ -507,10 +507,7 @@ def test_R103_offsets_are_committed_for_tools(spark: SparkSession, sink: Sink, t
             "real",
             marks=[
                 pytest.mark.java,
-                pytest.mark.skipif(
-                    os.environ.get("KBATCH_LONG") != "1",
-                    reason="starts Spark's workers over and over: make soak, or KBATCH_LONG=1",
-                ),
+                only_if_long("starts Spark's workers over and over"),
             ],
         ),
     ],

@@ -19,12 +19,11 @@ from tests import ROOT
 from tests.spark import wheel_job
 from tests.spark.sinks import Sink, new_sink
 from tests.spark.spark_programs import StandaloneCluster
+from tests.support.effort import only_if_long
 from tests.support.wheels import installed, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
-LONG = pytest.mark.skipif(
-    os.environ.get("KBATCH_LONG") != "1", reason="fetches packages, starts JVMs: make soak, or KBATCH_LONG=1"
-)
+LONG = only_if_long("fetches packages, starts JVMs")
 SPARK_SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
 JOB = Path(wheel_job.__file__)
 ALL = list(range(wheel_job.ROWS))

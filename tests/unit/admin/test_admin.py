@@ -313,6 +313,7 @@ def test_a_move_that_kafka_does_not_cancel_keeps_its_partition_only() -> None:
         assert list(admin.partitions.reassignments()) == [stuck]
 
 
+@pytest.mark.slow
 def test_AS20_descriptions_take_little_more_memory_than_their_result(broker: Broker, admin: Admin) -> None:
     """Of 100,000 partitions; the broker, which is in this process, makes up pages of them."""
     kind, count = messages.DescribeTopicPartitionsResponse, 2_000
