@@ -654,8 +654,7 @@ class Cluster:
                 f"{replication_factor}.",
             )
         self._check_assignments(assignments or ())
-        if name not in INTERNAL_TOPICS:  # who looks for a coordinator is told that there is none
-            self._check_active(partition_count, assignments)
+        self._check_active(partition_count, assignments)
         return config_of(configs or {})
 
     def create_partitions(

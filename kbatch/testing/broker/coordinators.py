@@ -116,7 +116,10 @@ class Coordinators:
 
     def _partition(self, topic: str, name: str) -> ClusterPartition:
         index = coordinator_partition(name, self._counts[topic])
-        self.internal_topic(topic)
+        try:
+            self.internal_topic(topic)
+        except BrokerError as error:  # all brokers are fenced: none could ever lead it
+            raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE) from error
         return self._state.cluster.partition(topic, index)
 
     # Coordinators, as a node that is asked, or as the one that leads

@@ -68,6 +68,13 @@ class GroupCluster(SimulatedCluster):
         shards = self.coordinators.loaded(GroupShard)
         return next((each for each in shards if each.log.node_id == each.log.partition.leader), None)
 
+    def offsets_partition(self) -> ClusterPartition | None:
+        """Return the partition of the group's coordinator; None if it is missing, and cannot be made now."""
+        try:
+            return self.coordinators.partition_of_group(GROUP)
+        except BrokerError:
+            return None
+
     # Topics
 
     def create_topic(self, name: str, count: int) -> None:
@@ -99,8 +106,8 @@ class GroupCluster(SimulatedCluster):
     def handle(self, connection: Connection, frame: bytes, error: Any) -> Any:
         is_late = self.serving is not None and not self.serving.is_open
         if is_late and int.from_bytes(frame[:2], "big") == COMMIT:
-            logs = self.coordinators.partition_of_group(GROUP).logs
-            self._ends_before_late = {log: log.log_end_offset for log in logs}
+            found = self.offsets_partition()
+            self._ends_before_late = {log: log.log_end_offset for log in (found.logs if found else ())}
         return super().handle(connection, frame, error)
 
     def _look(self) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kbatch.errors import ErrorCode
 from kbatch.protocol import codec, messages
 from kbatch.testing.broker.broker_state import Connection
+from kbatch.testing.broker.controller.partition_change import NO_LEADER
 from kbatch.testing.broker.groups.classic_group import Group
 from tests.simulation.readers.cluster import GROUP
 from tests.simulation.world.fate import NAMES, Fate
@@ -107,7 +108,9 @@ class GroupFaults(WorldFaults):
         self._make_anew(topic.name, count, (1, 500, 3000, 10_000))
 
     def _move_coordinator(self) -> None:
-        self._lead_by_another(self.world.cluster.coordinators.partition_of_group(GROUP))
+        partition = self.world.cluster.offsets_partition()
+        if partition is not None:
+            self._lead_by_another(partition)
 
     def _end_sessions(self) -> None:
         cluster = self.world.cluster
@@ -164,8 +167,9 @@ class GroupFaults(WorldFaults):
             request = messages.ConsumerGroupHeartbeatRequest(
                 group_id=GROUP, member_id=member_id, member_epoch=-1
             )
-        leader = cluster.coordinators.partition_of_group(GROUP).leader
-        if leader >= 0:
+        partition = cluster.offsets_partition()
+        leader = NO_LEADER if partition is None else partition.leader
+        if leader != NO_LEADER:
             version = 5 if isinstance(group, Group) else 1
             frame = b"".join(codec.encode_request(request, version, 0, "admin"))
             cluster.serving = None

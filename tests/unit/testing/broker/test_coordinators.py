@@ -28,6 +28,7 @@ NONE, MISSING, LOADING, MOVED = (
 )
 COMMIT_TIMEOUT_MS = 5_000
 LOAD_MS = 300
+SESSION_TIMEOUT_MS = 9_000
 NAME = "transaction"
 
 
@@ -122,6 +123,18 @@ def test_KK01_group_goes_on_at_the_next_leader(broker: Coordinated) -> None:
     broker.advance(LOAD_MS)
     assert (member.beat(), member.epoch) == (NONE, epoch)
     assert committed(broker, node_id=1) == (NONE, 5)
+
+
+@pytest.mark.parametrize("key_type", range(2))
+def test_topic_of_coordinators_is_made_when_a_node_may_lead_it(key_type: int) -> None:
+    broker = Replicated()
+    broker.cut({0}, {1}, {2}, {"controller"})
+    broker.advance(SESSION_TIMEOUT_MS)
+    (found,) = find_coordinators(broker, [GROUP], key_type)
+    assert found.error_code == MISSING
+    broker.heal()
+    (found,) = find_coordinators(broker, [GROUP], key_type)
+    assert found.error_code == NONE
 
 
 def test_KK01_classic_group_keeps_its_generation(broker: Coordinated) -> None:
