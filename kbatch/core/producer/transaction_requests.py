@@ -35,7 +35,8 @@ class Operation:
     pending : AnyNodeRequest
         How often it failed, and when to try it again.
     is_ambiguous : bool
-        True if an attempt got no answer: the coordinator may have applied it.
+        True if the coordinator may have applied it: an attempt got no answer, or was refused by a coordinator
+        that may have been replaced meanwhile.
     refusal : KafkaError | None
         The last answer after which it is repeated.
     """

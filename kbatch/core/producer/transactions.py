@@ -367,6 +367,8 @@ class Transactions:
     ) -> None:
         """Apply the effect of a refusal."""
         error = error_of(code, f"{about}: {row_of(code).doc}")
+        if action is ErrorResponse.FIND and _is_stored(operation):
+            operation.is_ambiguous = True  # a coordinator that is replaced while it stores it says so, too
         if action in (ErrorResponse.BUMP_OR_FATAL, ErrorResponse.GONE):
             self._bumps = self._can_bump and (
                 self._sequences.transaction_version < 2 or action is ErrorResponse.GONE
@@ -583,6 +585,11 @@ class Transactions:
 def _adds(operation: Operation) -> bool:
     """True if the operation adds to the transaction."""
     return isinstance(operation, AddPartitions | AddOffsets | CommitOffsets)
+
+
+def _is_stored(operation: Operation) -> bool:
+    """True if the coordinator of transactions stores what the operation changes of one."""
+    return isinstance(operation, EndTransaction | AddPartitions | AddOffsets)
 
 
 def _abortable(error: KafkaError) -> KafkaError:

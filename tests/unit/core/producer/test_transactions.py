@@ -1212,9 +1212,11 @@ def test_an_abort_that_is_refused_is_fatal_and_not_abortable(code: int) -> None:
     assert "recreate()" in error.__notes__[-1]
 
 
+@pytest.mark.parametrize("what", ["drop", ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE])
 @pytest.mark.parametrize("version", [1, 2])
-def test_commit_of_unknown_outcome_is_retried_until_known(version: int) -> None:
-    tx = Transacting(version).delivered("a").script("EndTxn", "drop")
+def test_commit_of_unknown_outcome_is_retried_until_known(version: int, what: Any) -> None:
+    """A coordinator that is replaced while it stores the commit refuses it, and the next one may have it."""
+    tx = Transacting(version).delivered("a").script("EndTxn", what)
     tx.script("FindCoordinator", ErrorCode.TRANSACTION_ABORTABLE)
     call = tx.commit()
     tx.advance(1000)
@@ -1278,10 +1280,11 @@ def test_abort_denied_a_new_epoch_can_be_called_again() -> None:
     ok(tx.commit())
 
 
-def test_additions_of_unknown_outcome_are_retried_until_known() -> None:
+@pytest.mark.parametrize("what", ["drop", ErrorCode.NOT_COORDINATOR])
+def test_additions_of_unknown_outcome_are_retried_until_known(what: Any) -> None:
     """Otherwise the coordinator would have a transaction that no producer knows."""
     tx = Transacting(1, partitions=2).delivered("w")
-    tx.script("AddPartitionsToTxn", "drop")
+    tx.script("AddPartitionsToTxn", what)
     tx.put("a", partition=1)
     tx.put("b", partition=0)
     tx.run()
