@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import IO
@@ -53,17 +53,17 @@ class JavaMissingError(RuntimeError):
 @cache
 def jars(version: str = KAFKA_VERSION) -> Path:
     """Return the folder of Kafka's jars."""
-    return _fetched(f"kafka-{version}", "pom.xml", version)
+    return fetched(f"kafka-{version}", lambda folder: _fetch_jars(folder, "pom.xml", version))
 
 
 @cache
 def spark_kafka_jars() -> Path:
     """Return the folder of the jars of Spark's own Kafka sink and Avro functions."""
-    return _fetched(SPARK_KAFKA_NAME, "spark-kafka.xml")
+    return fetched(SPARK_KAFKA_NAME, lambda folder: _fetch_jars(folder, "spark-kafka.xml", KAFKA_VERSION))
 
 
-def _fetched(name: str, project: str, kafka_version: str = KAFKA_VERSION) -> Path:
-    """Return a folder of jars, fetched if it is missing. If two processes fetch it, the first one wins."""
+def fetched(name: str, fetch: Callable[[Path], object]) -> Path:
+    """Return a folder of the cache, which `fetch` fills if it is missing. Of two processes one wins."""
     _check_java()
     cache_folder = Path(os.environ.get("KBATCH_CACHE") or Path.home() / ".cache" / "kbatch")
     folder = cache_folder / name
@@ -71,10 +71,10 @@ def _fetched(name: str, project: str, kafka_version: str = KAFKA_VERSION) -> Pat
         return folder
     cache_folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache_folder) as partial:
-        fetched = Path(partial) / name
-        _fetch_jars(fetched, project, kafka_version)
+        made = Path(partial) / name
+        fetch(made)
         try:
-            fetched.rename(folder)
+            made.rename(folder)
         except OSError:
             if not folder.is_dir():
                 raise
@@ -100,19 +100,24 @@ def _banner() -> str:
 
 
 def _fetch_jars(folder: Path, project: str, kafka_version: str) -> None:
+    arguments = ["-f", str(SOURCES / project), "dependency:copy-dependencies"]
+    run_maven(*arguments, f"-DoutputDirectory={folder}", f"-Dkafka.version={kafka_version}")
+
+
+def run_maven(*arguments: str) -> None:
+    """Run Maven. Raise JavaMissingError if it is missing, or fails."""
     maven = shutil.which("mvn")
     if maven is None:
-        raise JavaMissingError("no `mvn` on PATH: install Maven, it fetches Kafka's jars")
-    command = [maven, "-q", "-B", "-f", str(SOURCES / project), "dependency:copy-dependencies"]
+        raise JavaMissingError("no `mvn` on PATH: install Maven, it fetches jars")
     done = subprocess.run(
-        [*command, f"-DoutputDirectory={folder}", f"-Dkafka.version={kafka_version}"],
+        [maven, "-q", "-B", *arguments],
         env={"MAVEN_OPTS": " ".join(SHORT_LIVED), **os.environ},
         capture_output=True,
         text=True,
         check=False,
     )
     if done.returncode:
-        raise JavaMissingError(f"Maven could not fetch Kafka's jars: {done.stdout[-STDERR_TAIL_BYTES:]}")
+        raise JavaMissingError(f"Maven could not fetch jars: {done.stdout[-STDERR_TAIL_BYTES:]}")
 
 
 # The programs
