@@ -1,4 +1,4 @@
-"""The controller of an embedded cluster answers brokers that a test plays as Apache Kafka 4.3.1 does."""
+"""An embedded cluster answers brokers that a test plays as Apache Kafka 4.3.1 does."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tests.conftest import require_jars
 from tests.integration.scenarios import differences
 from tests.integration.scenarios.played import PLAYED_SCENARIOS, Stage
 from tests.oracle.kafka import RealKafka
+from tests.support.patience import HANG_MS
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 SESSION_MS = 15_000  # long, or a busy machine fences brokers that live
@@ -22,7 +23,7 @@ NODES = 4
 def real_stage() -> Iterator[Stage]:
     require_jars()
     with (
-        RealKafka({"broker.session.timeout.ms": SESSION_MS}) as kafka,
+        RealKafka({"broker.session.timeout.ms": SESSION_MS, "replica.lag.time.max.ms": HANG_MS}) as kafka,
         Stage(kafka.bootstrap_servers, kafka.controllers[0]) as stage,
     ):
         yield stage
@@ -30,7 +31,11 @@ def real_stage() -> Iterator[Stage]:
 
 @pytest.fixture(scope="module")
 def embedded_stage() -> Iterator[Stage]:
-    options: dict[str, Any] = {"session_timeout_ms": SESSION_MS, "leader_rebalance": False}
+    options: dict[str, Any] = {
+        "session_timeout_ms": SESSION_MS,
+        "replica_lag_ms": HANG_MS,
+        "leader_rebalance": False,
+    }
     with Broker(nodes=NODES, auto_create_topics=False, **options) as broker:
         for node in range(1, NODES):
             broker.kill_node(node)
@@ -40,9 +45,7 @@ def embedded_stage() -> Iterator[Stage]:
 
 
 @pytest.mark.parametrize("name", PLAYED_SCENARIOS)
-def test_controller_answers_brokers_as_kafkas_does(
-    real_stage: Stage, embedded_stage: Stage, name: str
-) -> None:
+def test_played_brokers_are_answered_as_by_kafka(real_stage: Stage, embedded_stage: Stage, name: str) -> None:
     found, expected = (_transcript(stage, name) for stage in (embedded_stage, real_stage))
     wrong = differences(found, expected)
     assert not wrong, "\n".join(["embedded != Kafka", *wrong])

@@ -12,10 +12,14 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+from kbatch._native.codec.record_batch import decode
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
+from tests.oracle import plain
+from tests.support.broker_core import fetched, produced
 from tests.support.broker_wire import Wire
-from tests.support.patience import until
+from tests.support.patience import HANG_MS, until
+from tests.support.requests import fetch_request, produce_request
 
 ALL_RECORDS = 1 << 40  # the offset of a broker that knows all that the controller has recorded
 PAUSE_SECONDS = 0.05
@@ -24,6 +28,10 @@ FEATURES = (
     *("metadata.version", "kraft.version", "transaction.version", "group.version"),
     *("eligible.leader.replicas.version", "share.version", "streams.version"),
 )
+
+CONSUMER, NO_EPOCH = -1, -1
+ALL, LEADER = -1, 1
+TIMEOUT_MS = 300
 
 PlayedScenario = Callable[["Stage"], None]
 PLAYED_SCENARIOS: dict[str, PlayedScenario] = {}
@@ -52,6 +60,7 @@ class Stage:
     def __init__(self, bootstrap_servers: str, controller: str) -> None:
         self.transcript: list[tuple[str, Any]] = []
         self.name = ""
+        self._bootstrap_servers = bootstrap_servers
         self._node = Wire(bootstrap_servers)
         self._controller = Wire(controller)
         self._lock = threading.Lock()
@@ -74,6 +83,10 @@ class Stage:
         self._beats.join()
         self._node.close()
         self._controller.close()
+
+    def another_connection(self) -> Wire:
+        """Return a connection to node 0, for a request that waits."""
+        return Wire(self._bootstrap_servers)
 
     def note(self, label: str, value: Any) -> None:
         self.transcript.append((label, value))
@@ -230,9 +243,62 @@ class Stage:
             "offline": sorted(known.offline_replicas),
         }
 
+    # Records
+
+    def produce(self, topic: str, *values: bytes, acks: int = LEADER, **header: Any) -> tuple[str, int]:
+        """Send a batch to node 0; return (code, base offset)."""
+        data = plain.encode([(None, value, (), 1_700_000_000_000) for value in values], **header)
+        request = produce_request({(topic, 0): data}, self._ids.__getitem__, acks=acks, timeout_ms=TIMEOUT_MS)
+        found = produced(self._node.ask(request))
+        return ErrorCode(found.error_code).name, found.base_offset
+
+    def fetch_request(self, topic: str, offset: int, *, by: int = CONSUMER, **fields: Any) -> Any:
+        """Return a request of a consumer, or of the follower that a node is."""
+        given = {
+            "max_wait_ms": 0,
+            "min_bytes": 1,
+            "last_fetched_epoch": 0 if by != CONSUMER and offset else NO_EPOCH,
+            "current_leader_epoch": NO_EPOCH if by == CONSUMER else 0,
+            "broker_epoch": NO_EPOCH if by == CONSUMER else self._epochs[by],
+            **fields,
+        }
+        broker_epoch = given.pop("broker_epoch")
+        request = fetch_request(topic, self._ids[topic], offset, **given)
+        request.replica_state = messages.FetchRequest.ReplicaState(replica_id=by, replica_epoch=broker_epoch)
+        return request
+
+    def fetch(self, topic: str, offset: int, **fields: Any) -> dict[str, Any]:
+        """Fetch from node 0, as `fetch_request` has it, and return what there is."""
+        return described(self._node.ask(self.fetch_request(topic, offset, **fields)))
+
+    def follow(self, topic: str, end: int, *followers: int) -> None:
+        """Have followers say that they have all below an offset."""
+        for node in followers:
+            self.fetch(topic, end, by=node)
+
+    def delete_before(self, topic: str, offset: int) -> tuple[str, int]:
+        """Delete records; return (code, where the log starts)."""
+        kind = messages.DeleteRecordsRequest
+        wanted = kind.DeleteRecordsPartition(partition_index=0, offset=offset)
+        asked = kind.DeleteRecordsTopic(name=topic, partitions=[wanted])
+        (found,) = self._node.ask(kind(topics=[asked], timeout_ms=TIMEOUT_MS)).topics
+        return ErrorCode(found.partitions[0].error_code).name, found.partitions[0].low_watermark
+
     def brokers(self) -> list[int]:
         """Return the brokers that node 0 names."""
         return sorted(each.node_id for each in self._node.ask(messages.MetadataRequest(topics=[])).brokers)
+
+
+def described(answer: Any) -> dict[str, Any]:
+    """Return what an answer to Fetch says of its partition."""
+    found = fetched(answer)
+    diverging = found.diverging_epoch
+    return {
+        "code": ErrorCode(found.error_code).name,
+        "high watermark": found.high_watermark,
+        "diverging": (diverging.epoch, diverging.end_offset),
+        "offsets": [batch.base_offset for batch in decode(found.records or b"")],
+    }
 
 
 @played_scenario
@@ -308,4 +374,86 @@ def brokers_say_how_they_ended(stage: Stage) -> None:
     stage.note_eligible("2 after another", topic, 1)
     stage.start(1, previous=stage.epoch(1))
     stage.start(2, previous=stage.epoch(2))
+    until(lambda: not stage.partition(topic).offline_replicas, lambda: stage.partition(topic))
     stage.note_partition("both unfenced", topic, 1)
+
+
+@played_scenario
+def followers_fetch(stage: Stage) -> None:
+    """H01, H02, H06, P02, R02, F12."""
+    topic = stage.topic("t", 0, 1, 2)
+    stage.note("three records", [stage.produce(topic, value) for value in (b"a", b"b", b"c")])
+    stage.note("not replicated", stage.fetch(topic, 0))
+    stage.note("1 has one", stage.fetch(topic, 1, by=1))
+    stage.note("2 has not fetched", stage.fetch(topic, 0))
+    stage.note("2 has two", stage.fetch(topic, 2, by=2))
+    stage.note("both have one", stage.fetch(topic, 0))
+    stage.note("1 has all", stage.fetch(topic, 3, by=1))
+    stage.note("1 hears of two", stage.fetch(topic, 3, by=1))
+    stage.note("at the high watermark", stage.fetch(topic, 2))
+    stage.note("beyond the end", stage.fetch(topic, 4))
+    batch = {"producer_id": 7_777, "producer_epoch": 0, "base_sequence": 0}
+    stage.note("in time", stage.produce(topic, b"d", acks=ALL, **batch))
+    stage.note("the duplicate", stage.produce(topic, b"d", acks=ALL, **batch))
+    stage.follow(topic, 4, 1, 2)
+    stage.note("the duplicate, replicated", stage.produce(topic, b"d", acks=ALL, **batch))
+    with stage.another_connection() as follower:
+        follower.send(stage.fetch_request(topic, 4, by=1, max_wait_ms=HANG_MS))
+        stage.produce(topic, b"e")
+        stage.note("a fetch that waits", described(follower.receive()))
+
+
+@played_scenario
+def followers_are_refused(stage: Stage) -> None:
+    """F02 to F06, F14."""
+    topic = stage.topic("t", 1, 0, 2)
+    stage.silence(1)
+    stage.beat(1, fence=True)
+    stage.note_partition("node 0 leads", topic, 0)
+    until(lambda: stage.produce(topic, b"a", b"b")[0] == "NONE", pause_seconds=PAUSE_SECONDS)
+    stage.note("as it should", stage.fetch(topic, 0, by=2, current_leader_epoch=1))
+    stage.note("a stranger", stage.fetch(topic, 0, by=3, current_leader_epoch=1))
+    stage.note("a stranger without an epoch", stage.fetch(topic, 0, by=3, current_leader_epoch=NO_EPOCH))
+    epoch = stage.epoch(2) - 1
+    stage.note("an earlier start", stage.fetch(topic, 0, by=2, current_leader_epoch=1, broker_epoch=epoch))
+    stage.note("an older term", stage.fetch(topic, 0, by=2, current_leader_epoch=0))
+    stage.note("a later term", stage.fetch(topic, 0, by=2, current_leader_epoch=2))
+    for offset, last in ((2, 1), (1, 0), (2, 7), (5, 1)):
+        found = stage.fetch(topic, offset, by=2, current_leader_epoch=1, last_fetched_epoch=last)
+        stage.note(f"at {offset}, after epoch {last}", found)
+    stage.note("what replicas have", stage.fetch(topic, 0))
+    stage.start(1, previous=stage.epoch(1))
+
+
+@played_scenario
+def replicas_leave_and_join(stage: Stage) -> None:
+    """P01, H05, I02, I06, I07, E04."""
+    topic = stage.topic("t", 0, 1, min_insync_replicas=2)
+    stage.produce(topic, b"a")
+    stage.follow(topic, 1, 1)
+    stage.silence(1)
+    stage.beat(1, fence=True)
+    stage.note_eligible("1 is fenced", topic, 1)
+    stage.note("all", stage.produce(topic, b"b", acks=ALL))
+    stage.note("the leader alone", stage.produce(topic, b"c"))
+    stage.note("is not seen", stage.fetch(topic, 0))
+    until(lambda: not stage.beat(1)[1], pause_seconds=PAUSE_SECONDS)
+    stage.note_eligible("1 is back", topic, 1)
+    stage.note("it fetches", stage.fetch(topic, 1, by=1))
+    stage.note_eligible("and is in sync", topic)
+    stage.note("with what is replicated", stage.fetch(topic, 0))
+    stage.follow(topic, 2, 1)
+    stage.note("is seen now", stage.fetch(topic, 0))
+    stage.start(1, previous=stage.epoch(1))
+
+
+@played_scenario
+def records_are_deleted_at_all_replicas(stage: Stage) -> None:
+    """F15."""
+    topic = stage.topic("t", 0, 1)
+    stage.produce(topic, b"a")
+    stage.produce(topic, b"b")
+    stage.follow(topic, 2, 1)
+    stage.note("1 has them", stage.delete_before(topic, 1))
+    stage.fetch(topic, 2, by=1, log_start_offset=1)
+    stage.note("1 has deleted them", stage.delete_before(topic, 1))
