@@ -51,7 +51,8 @@ become active. Some worlds allow unclean elections, and in some machines die wit
 also just when they are to be in sync, or disks fail.
 
 Coordinators are those of Kafka, too: they answer when what they store is replicated, and the next one knows
-what its log has. Only where logs may lose what is committed do they go on with all that they know.
+what its log has. Some are deposed just as they store a commit. Where a log has lost what was committed, a
+group has forgotten commits, and a transaction may end in another way than it was said to.
 
 Then all is healed, and these must be true:
 
@@ -118,6 +119,7 @@ session; programs do not poll for longer than `max.poll.interval.ms`; the coordi
 and refuses; leaders move, die and lose what was not replicated; brokers stop and forget fetch sessions;
 connections break, answers are late or lost; topics get partitions; they are deleted, and made anew with more
 partitions or fewer; some brokers are old and have no topic ids. Programs commit in five ways, seek and pause.
+In some worlds a few records fill the memory for what was fetched.
 
 All the time, these must be true:
 

@@ -159,6 +159,13 @@ def memory_that_is_released_wakes_nobody(original: Any, *given: Any) -> Callable
 # Loans to the road
 
 
+@plants(Fetcher, "take_back")
+def a_loan_waits_for_no_memory(original: Any, self: Fetcher, now_ns: int) -> None:
+    """After a loan it is forgotten that a request waits for memory."""
+    original(self, now_ns)
+    self._awaited_memory = False
+
+
 @plants(Connections, "take_back")
 def requests_of_the_road_are_forgotten(
     original: Any, self: Connections, lent: Any, *arguments: Any, **named: Any

@@ -214,6 +214,16 @@ def a_fenced_producer_comes_back(
     original(self, operation, action, code, about, now_ns)
 
 
+@plants(Transactions, "_handle_refusal", of_replicas=True)
+def a_commit_that_is_refused_was_not_stored(
+    original: Any, self: Transactions, operation: Any, action: ErrorResponse, *rest: Any
+) -> None:
+    """A coordinator that ends, or replicates too late, has not stored the commit: it can be aborted."""
+    if isinstance(operation, Commit) and action is ErrorResponse.FIND:
+        action = ErrorResponse.ABORT
+    original(self, operation, action, *rest)
+
+
 @plants(Transactions, "_may_be_committed")
 def a_commit_that_may_be_done_is_given_up(*_: Any) -> bool:
     """An error of FindCoordinator ends a commit with an unknown outcome."""

@@ -14,6 +14,7 @@ from kbatch.testing.broker.groups.classic_group import Group
 from kbatch.testing.broker.groups.consumer_group import ConsumerGroup, ConsumerMember
 from kbatch.testing.broker.shards import GroupShard
 from kbatch.testing.broker.transactions.markers import Marker
+from kbatch.testing.broker.transactions.transaction_coordinator import OFFSETS_TOPIC
 from tests.simulation.world.cluster import Ground, SimulatedCluster
 from tests.simulation.world.replicas.history import BatchId
 
@@ -228,6 +229,7 @@ class GroupCluster(SimulatedCluster):
         assert leader.leadership is not None
         topic = self.state.cluster.topics[leader.topic.name]
         if topic.is_internal:
+            self._forget(topic.partitions[leader.index])
             return
         place = self.log_of(topic.topic_id, leader.index)
         end_offset = leader.leadership.start_offset
@@ -240,11 +242,23 @@ class GroupCluster(SimulatedCluster):
         ]
         self.ledger.cut(place, numbers[0][0] if numbers else end_offset, numbers, is_clean=is_complete)
 
+    def _forget(self, partition: ClusterPartition) -> None:
+        """Tell the ledger of what a coordinator does not know any more, if its log has lost anything."""
+        assert self.history is not None
+        if not self.history.is_torn(partition):
+            return
+        self.world.trace("!! the coordinators of %s have forgotten", partition.topic.name)
+        if partition.topic.name == OFFSETS_TOPIC:
+            self._noted = 0
+            self.ledger.forget_commits()
+        else:
+            self.ledger.doubt_transactions()
+
     @property
     def has_torn_logs(self) -> bool:
         """True if replicas have lost what was committed, and with it the ends of transactions perhaps."""
         history = self.history
-        return history is not None and any(map(history.is_torn, self.world.data_partitions()))
+        return history is not None and any(map(history.is_torn, self.state.cluster.partitions()))
 
     def abort_hanging(self) -> None:
         """Abort what no coordinator will end any more, as kafka-transactions.sh does."""

@@ -129,6 +129,8 @@ class GroupLedger:
         self._written: dict[int, WrittenRecord] = {}
         self._reached: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, list[tuple[int, int]]] = {}
+        self._forgotten: dict[TopicPartition, set[int]] = {}  # what coordinators knew and lost
+        self._doubts_transactions = False
         self._deposed: dict[int, int] = {}  # since when a deposed coordinator is one, and until when
 
     # Writers
@@ -179,6 +181,7 @@ class GroupLedger:
         before = [value for when_ns, value in history if when_ns < since_ns]
         allowed = {value for when_ns, value in history if when_ns >= since_ns}
         allowed.update(before[-1:])
+        allowed.update(self._forgotten.get(partition, ()))  # whoever knew them may answer yet
         if not before:
             return  # by the reset policy, or a commit since then
         if offset not in allowed and not self.log(partition).is_torn:
@@ -194,11 +197,22 @@ class GroupLedger:
         if log.is_torn:
             return
         end = piece.end if is_whole else piece.rows[-1][0] + 1
-        expected = log.visible(piece.start, end, committed=self._reads_committed)
-        if piece.rows != expected:
+        rows = [row for row in piece.rows if not self._is_doubtful(row[1])]
+        expected = self._visible(log, piece.start, end)
+        if rows != expected:
             raise Violation(
-                f"{partition} from {piece.start} to {end}, (offset, number): {_first(piece.rows, expected)}"
+                f"{partition} from {piece.start} to {end}, (offset, number): {_first(rows, expected)}"
             )
+
+    def _visible(self, log: WrittenLog, start: int, end: int) -> list[tuple[int, int]]:
+        """Return offset and number of the records in a range that readers must see."""
+        visible = log.visible(start, end, committed=self._reads_committed)
+        return [row for row in visible if not self._is_doubtful(row[1])]
+
+    def _is_doubtful(self, number: int) -> bool:
+        """True if readers may see a record or not: nothing tells how its transaction has ended."""
+        is_decided = not self._reads_committed or self._written[number].transaction is None
+        return self._doubts_transactions and not is_decided
 
     def reach(self, partition: TopicPartition, offset: int) -> None:
         """Note that a reader's position is at an offset without having read up to it."""
@@ -210,11 +224,26 @@ class GroupLedger:
             (partition, offset, number)
             for partition, log in self.logs.items()
             if not log.is_deleted
-            for offset, number in log.visible(log.start, END, committed=self._reads_committed)
+            for offset, number in self._visible(log, log.start, END)
             if number not in self.got
         ]
 
+    def doubt_transactions(self) -> None:
+        """Note that coordinators have lost decisions: a committed transaction may have been aborted since."""
+        self._doubts_transactions = True
+
     # Commits
+
+    @property
+    def has_forgotten(self) -> bool:
+        """True if the group's coordinator has lost what was committed, and perhaps who owns what."""
+        return bool(self._forgotten)
+
+    def forget_commits(self) -> None:
+        """Note that the coordinator has lost commits; those that it still has are noted again."""
+        for partition, history in self._committed.items():
+            self._forgotten.setdefault(partition, set()).update(offset for _, offset in history)
+        self._committed.clear()
 
     def note_deposed(self, since_ns: int) -> None:
         """Note that a coordinator still answers that has not been the group's since a time."""
@@ -234,7 +263,8 @@ class GroupLedger:
             raise Violation(f"{partition}: {offset} is committed, and no reader has got that far")
         if before is not None and offset < before:
             self.outcomes["offsets that went back"] += 1
-            if not is_late and offset < self.may_rewind.get(partition, before):
+            is_allowed = is_late or self.has_forgotten  # two readers may then own it in the same epoch
+            if not is_allowed and offset < self.may_rewind.get(partition, before):
                 raise Violation(f"{partition}: the committed offset goes back from {before} to {offset}")
             if is_late:
                 self.rewind(partition, offset)

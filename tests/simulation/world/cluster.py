@@ -245,7 +245,7 @@ class SimulatedCluster:
             now_ms=WALL_MS,
             node_count=options.node_count,
             shares_logs=not is_replicated,  # what a new leader lacks is drawn then, see `fail_over`
-            shares_coordinators=world.options.shares_coordinators,
+            shares_coordinators=not is_replicated,
         )
         self.history = None
         if isinstance(self.state, ReplicatedState) and world.options.replicas is not None:

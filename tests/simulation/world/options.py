@@ -370,6 +370,8 @@ class ReplicaOptions:
         A machine dies, with what was not flushed.
     lose_joining : float
         The machine of a node dies that its leader has just proposed as in sync, and starts again at once.
+    lead_undecided : float
+        A follower leads a log of transactions that has a commit which its leader has not answered yet.
     change_min_isr : float
         A topic has another min.insync.replicas for a while.
     fail_over_controller : float
@@ -382,8 +384,6 @@ class ReplicaOptions:
         The longest time until a node that goes on hears the controller.
     messages_ms : (int, int)
         The shortest and the longest time of a message between nodes, and to and from the controller.
-    shares_coordinators : bool
-        The replicas of a coordinator's log share one, and the nodes what a coordinator knows.
     """
 
     kill: float
@@ -405,8 +405,8 @@ class ReplicaOptions:
     longest_ms: int
     deaf_ms: int
     messages_ms: tuple[int, int]
-    shares_coordinators: bool = False
     lose_joining: float = 0.0
+    lead_undecided: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -471,11 +471,6 @@ class WorldOptions:
         # from a separate source, so that worlds without it stay unchanged
         duplicate = Draw(random.Random(f"duplicate {seed}")).rate(0.3, 0.1)
         return replace(drawn, request_faults=replace(drawn.request_faults, duplicate=duplicate))
-
-    @property
-    def shares_coordinators(self) -> bool:
-        """True if a coordinator goes on with all that it knows, whichever node is the next."""
-        return self.replicas is None or self.replicas.shares_coordinators
 
     def parts(self) -> Sequence[Any]:
         """Return the parts that a world is described by."""

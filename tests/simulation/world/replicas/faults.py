@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.controller.controller import MIN_ISR
+from kbatch.testing.broker.coordinators import TRANSACTIONS_TOPIC
 from kbatch.testing.broker.logs.topic_config import TopicConfig
 from kbatch.testing.broker.replication.network import CLIENTS, CONTROLLER
+from kbatch.testing.broker.transactions.transaction_metadata import TransactionState, from_record
 from tests.simulation.world.happenings import Happenings
 from tests.simulation.world.schedule import MS
 
 if TYPE_CHECKING:
+    from kbatch._native.codec.record import Record
     from kbatch.testing.broker.cluster import ClusterPartition, Topic
     from kbatch.testing.broker.controller.brokers import Node
     from tests.simulation.world.options import ReplicaOptions
@@ -28,6 +31,8 @@ ROLL_MS = 20  # between looks at whether the next node may restart
 
 
 class ReplicaFaults(Happenings):
+    _deposed_at = 0  # coordinators were deposed because of commits below this offset
+
     @property
     def _replicas(self) -> ReplicaOptions:
         options = self.world.options.replicas
@@ -275,6 +280,45 @@ class ReplicaFaults(Happenings):
         if found is not None:
             self._lead_by_another(found)
 
+    def _lead_undecided(self) -> None:
+        """Have a follower lead that has a commit which its leader has stored and not answered.
+
+        What the old coordinator then refuses was done (K02). Nothing happens if there is no commit in time. A
+        commit has that happen once: as Kafka's, a coordinator believes what it has loaded, replicated or not.
+        """
+        cluster = self.world.cluster
+        last_ms = cluster.now_ms + self._replicas.longest_ms
+
+        def look() -> None:
+            if not self.is_active or cluster.now_ms > last_ms:
+                return
+            for partition in cluster.state.cluster.partitions():
+                if partition.topic.name == TRANSACTIONS_TOPIC and (ready := self._have_undecided(partition)):
+                    self._deposed_at = partition.log.log_end_offset
+                    self.world.trace("!! node %d leads %s, with a commit", min(ready), TRANSACTIONS_TOPIC)
+                    self._change(cluster.state.move_leader, TRANSACTIONS_TOPIC, partition.index, min(ready))
+                    return
+            self.world.schedule.after(MS, look)
+
+        look()
+
+    def _have_undecided(self, partition: ClusterPartition) -> set[int]:
+        """Return the followers that have a commit which is not replicated, as far as its leader knows."""
+        leader = partition.copies.get(partition.leader)
+        if leader is None:
+            return set()
+        log = leader.log
+        followers = set(self._active_nodes()) & set(partition.registration.isr) - {leader.node_id}
+        decided = [
+            record.offset
+            for batch in log.batches(log.high_watermark)
+            for record in batch
+            if _is_decision(record) and record.offset >= max(log.high_watermark, self._deposed_at)
+        ]
+        return {
+            each for each in followers if decided and partition.copies[each].log.log_end_offset > decided[0]
+        }
+
     def _lead_by_another(self, found: ClusterPartition) -> None:
         """Have another node lead that is in sync, if there is one."""
         cluster, in_sync = self.world.cluster, set(found.registration.isr) - {found.leader}
@@ -326,6 +370,13 @@ class ReplicaFaults(Happenings):
             self._configure_for_a_while(found.topic, MIN_ISR, str(needed), self._replicas.longest_ms)
 
 
+def _is_decision(record: Record) -> bool:
+    """True if a record of a coordinator's log says that a transaction is to be committed."""
+    found = from_record(bytes(record.key or b""), None if record.value is None else bytes(record.value))
+    metadata = None if found is None else found[1]
+    return metadata is not None and metadata.state is TransactionState.PREPARE_COMMIT
+
+
 REPLICA_HAPPENINGS: Mapping[str, Callable[[Any], None]] = {
     "kill": ReplicaFaults._kill_replica,
     "stop": ReplicaFaults._stop_replica,
@@ -340,6 +391,7 @@ REPLICA_HAPPENINGS: Mapping[str, Callable[[Any], None]] = {
     "roll": ReplicaFaults._roll,
     "reassign": ReplicaFaults._reassign,
     "lose": ReplicaFaults._lose_machine,
+    "lead_undecided": ReplicaFaults._lead_undecided,
     "lose_joining": ReplicaFaults._lose_who_joins,
     "change_min_isr": ReplicaFaults._change_min_isr,
     "fail_over_controller": ReplicaFaults._fail_over_controller,

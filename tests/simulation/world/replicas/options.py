@@ -62,6 +62,11 @@ JOINING, JOINING_THEME = (
         {"session_timeout_ms": 20, "min_insync_replicas": 2},
     ),
 )
+# A coordinator is deposed as it stores a commit: what it refuses was done.
+DEPOSED, DEPOSED_THEME = (
+    "deposed 65",
+    Theme({"lead_undecided": 20, "messages_ms": (1, 50)}, {"replica_lag_ms": 30_000}),
+)
 AnyOptions = TypeVar("AnyOptions", bound=WorldOptions)
 
 
@@ -96,26 +101,18 @@ def with_replicas(options: AnyOptions, kind: str = OF_PRODUCERS, *, may_lose: bo
     themed = _themed(changed, may_lose=may_lose)
     if may_lose and random.Random(f"{JOINING} {options.seed}").random() < RARE:
         themed = _of_theme(changed, draw, JOINING_THEME)
-    return _with_coordinators(_with_racks(themed, kind))
+    is_deposed = random.Random(f"{DEPOSED} {options.seed}").random() < RARE
+    if "transaction.timeout.ms" in options.settings and is_deposed:
+        themed = _of_theme(changed, draw, DEPOSED_THEME)
+    return _patient(_with_racks(themed, kind))
 
 
-def _with_coordinators(options: AnyOptions) -> AnyOptions:
-    """Return the same world, whose coordinators share what they know if logs may lose what is committed: what
-    a group or a transaction is then worth, Kafka does not say.
-    """
-    faults = options.replicas
-    assert faults is not None
-    is_unclean = options.cluster.broker["unclean_leader_election"] or faults.elect
-    is_lossy = bool(is_unclean or faults.lose or faults.lose_joining or faults.fail_dir)
-    options = replace(options, replicas=replace(faults, shares_coordinators=is_lossy))
-    return (
-        options if is_lossy or "transaction.timeout.ms" not in options.settings else _patient(options, faults)
-    )
-
-
-def _patient(options: AnyOptions, faults: ReplicaOptions) -> AnyOptions:
-    """Return the same world, or one whose time-outs are long enough for coordinators to replicate."""
-    settings, longest_ms = options.settings, faults.messages_ms[1]
+def _patient(options: AnyOptions) -> AnyOptions:
+    """Return the same world; transactions get time-outs long enough for coordinators to replicate."""
+    faults, settings = options.replicas, options.settings
+    if faults is None or "transaction.timeout.ms" not in settings:
+        return options
+    longest_ms = faults.messages_ms[1]
     request_ms, least_ms = settings["request.timeout.ms"], options.cluster.round_trip_ms + 6 * longest_ms
     if not longest_ms or request_ms >= least_ms:
         return options
