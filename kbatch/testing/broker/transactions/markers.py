@@ -49,6 +49,7 @@ class Marker(NamedTuple):
 class _Appended(NamedTuple):
     """Where a marker is that may not be replicated yet."""
 
+    marker: Marker
     partition: ClusterPartition
     leader_epoch: int
     end_offset: int
@@ -135,16 +136,20 @@ class Markers:
         return leader
 
     def _is_done(self, marker: Marker, place: TopicPartition) -> bool:
-        """Write a marker, unless it is there, and return whether it is replicated."""
+        """Write a marker, unless it is there, and return whether it is replicated.
+
+        What waits may be of an earlier transaction, and of a coordinator that was deposed since.
+        """
         key = (marker.producer_id, place)
-        appended = self._waiting.pop(key, None)
+        appended = self._waiting.get(key)
         partition = self._state.cluster.partition(*place)
-        if appended is None or not appended.is_in(partition):
+        if appended is None or appended.marker != marker or not appended.is_in(partition):
             self.write(marker, *place)
             if not partition.is_replicated:
                 return True
-            appended = _Appended(partition, partition.leader_epoch, partition.log.log_end_offset)
+            appended = _Appended(marker, partition, partition.leader_epoch, partition.log.log_end_offset)
         if appended.is_replicated:
+            self._waiting.pop(key, None)
             return True
         self._waiting[key] = appended
         self._watch(appended)

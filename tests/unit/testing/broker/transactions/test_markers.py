@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kbatch.testing.broker.transactions.markers import Marker
 from kbatch.testing.broker.transactions.transaction_metadata import TransactionState
 from tests.support.broker_core import TOPIC
 from tests.unit.testing.broker.replication.replicated import Replicated
@@ -64,6 +65,18 @@ def test_marker_that_only_a_dead_leader_had_is_written_again(broker: Replicated)
     assert state_of(broker) is TransactionState.COMPLETE_COMMIT
     broker.start(0)
     assert [markers_at(broker, node) for node in range(3)] == [1, 1, 1]
+
+
+def test_marker_of_a_deposed_coordinator_is_not_taken_for_the_next_one(broker: Replicated) -> None:
+    """Nobody asks any more what became of the first one: it waited when its coordinator was deposed."""
+    write_all = broker.state.coordinators.markers.write_all
+    first = Marker(0, 0, is_commit=True, coordinator_epoch=1, transaction_version=1)
+    broker.hold()
+    assert write_all(first, [PLACE]) == [PLACE]
+    broker.hold(False)
+    broker.act(lambda _: write_all(first._replace(coordinator_epoch=2), [PLACE]))
+    assert [markers_at(broker, node) for node in range(3)] == [2, 2, 2]
+    assert write_all(first._replace(coordinator_epoch=2), [PLACE]) == []
 
 
 def test_marker_that_follows_another_one_is_replicated_at_once(broker: Replicated) -> None:
