@@ -7,6 +7,8 @@ import random
 import pytest
 
 from kbatch.errors import ErrorCode
+from kbatch.testing.broker.broker_state import CHECK_INTERVAL_MS
+from kbatch.testing.broker.replication.replication import FETCH_WAIT_MS
 from tests.support.broker_core import TOPIC, batch, produce_request, produced
 from tests.unit.testing.broker.replication.replicated import ALL, LEADER, Replicated
 
@@ -17,6 +19,17 @@ def test_KA07_replicas_are_at_rest_when_a_request_is_answered() -> None:
     assert broker.ends()[0] == (1, 1)
     assert {end for end, _ in broker.ends().values()} == {1}
     assert broker.known.isr == (0, 1, 2)
+
+
+def test_KA07_idle_cluster_acts_at_periodic_checks_only() -> None:
+    broker = Replicated()
+    broker.put(b"a")
+    broker.advance(FETCH_WAIT_MS)
+    for _ in range(3):
+        deadline_ms = broker.core.next_deadline_ms()
+        assert deadline_ms is not None
+        assert deadline_ms >= broker.now_ms + CHECK_INTERVAL_MS - FETCH_WAIT_MS
+        broker.advance(deadline_ms - broker.now_ms)
 
 
 def test_KH01_KI02_high_watermark_is_the_least_of_the_in_sync_replicas() -> None:
