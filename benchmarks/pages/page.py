@@ -31,7 +31,7 @@ MEDIAN = re.compile(r"^\| (.+?) \| ([\d,.]+) \| [\d,.]+ \| [\d,.]+ \|", re.MULTI
 DATE = re.compile(r"^\*(\d{4}-\d\d-\d\d)", re.MULTILINE)
 PACKAGES = (
     "kbatch", "confluent-kafka", "aiokafka", "kafka-python", "kio", "lz4", "zstandard", "cramjam", "isal",
-    "pyarrow", "pyspark", "crc32c", "google-crc32c",
+    "pyarrow", "pyspark", "crc32c", "google-crc32c", "fastavro", "protobuf", "jsonschema-rs", "msgspec",
 )  # fmt: skip
 
 

@@ -58,6 +58,7 @@ _TOTALS = re.compile(r"^totals: (\d+)$", re.MULTILINE)
 # What calling something costs, and counting it.
 NOTHING = "nothing"
 KBATCH, CONFLUENT, FASTAVRO, JSON_LOADS = "kbatch", "confluent-kafka", "fastavro", "json.loads"
+PROTOBUF, JSON_LIBRARIES = "protobuf", "json, jsonschema-rs"
 COLUMN_ROWS = 1_000
 
 
@@ -91,7 +92,9 @@ AIMS = (
     ("JSON Schema, written", CONFLUENT, 0.05),
     ("JSON Schema, read", CONFLUENT, 0.05),
     ("Protobuf, written", CONFLUENT, 0.15),
+    ("Protobuf, written", PROTOBUF, 1.5),
     ("Protobuf, read", CONFLUENT, 0.15),
+    ("Protobuf, read", PROTOBUF, 1.5),
     ("JSON, read by a consumer", JSON_LOADS, 1.05),
 )
 
@@ -169,6 +172,7 @@ def _lazy_json() -> Iterator[Case]:
 
 
 def _json_schema(client: Any, context: Any) -> Iterator[Case]:
+    import jsonschema_rs
     from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 
     from kbatch import formats
@@ -179,6 +183,10 @@ def _json_schema(client: Any, context: Any) -> Iterator[Case]:
     yield from _both_ways(
         "JSON Schema", ours, lambda: write(ORDER, context), lambda data: read(data, context), ORDER
     )
+    is_valid, data = jsonschema_rs.validator_for(JSON).is_valid, json.dumps(ORDER).encode()
+    encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+    yield Case("JSON Schema, written", JSON_LIBRARIES, lambda: (is_valid(ORDER), encode(ORDER).encode()))
+    yield Case("JSON Schema, read", JSON_LIBRARIES, lambda: is_valid(json.loads(data)))
 
 
 def _protobuf(client: Any, context: Any) -> Iterator[Case]:
@@ -194,6 +202,9 @@ def _protobuf(client: Any, context: Any) -> Iterator[Case]:
     yield from _both_ways(
         "Protobuf", ours, lambda: write(value, context), lambda data: read(data, context), value
     )
+    data = value.SerializeToString()
+    yield Case("Protobuf, written", PROTOBUF, lambda: value.SerializeToString())
+    yield Case("Protobuf, read", PROTOBUF, lambda: message.FromString(data))
 
 
 def _message() -> Any:

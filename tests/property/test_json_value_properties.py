@@ -1,4 +1,4 @@
-"""JSON of single values: the same by msgspec as by Python's json, whatever the bytes are."""
+"""JSON of single values: what `json.loads` and `json.dumps` make, by quicker ways."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kbatch import formats
-from kbatch.formats import parsed_json
+from kbatch.formats import json_format, parsed_json
 
 numbers = st.from_regex(r"-?(0|[1-9][0-9]{0,40})(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)
 documents = st.recursive(
@@ -100,3 +100,43 @@ def test_a_release_of_msgspec_that_reads_otherwise_is_not_used(monkeypatch: pyte
     finally:
         monkeypatch.undo()
         parsed_json.parser.cache_clear()
+
+
+# What `json.dumps` takes beside JSON: keys that are no strings, tuples.
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec=None), max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.tuples(inner)
+        | st.dictionaries(st.text(max_size=4) | st.integers() | st.booleans() | st.none(), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+def written_or_error(write: Callable[[Any], str], value: Any) -> str:
+    try:
+        return write(value)
+    except ValueError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+@given(values)
+@example({"a": 1e16, "b": [-0.0, 5e-324], '\x00\x1f\x7f\u2028"': "\\/\ud800"})
+@example([float("nan")])
+def test_json_is_written_as_by_dumps(value: Any) -> None:
+    def dumps(value: Any) -> str:
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+    expected = written_or_error(dumps, value)
+    assert written_or_error(json_format._encode, value) == expected
+    assert written_or_error(json_format._encode_plain, value) == expected
+
+
+def _refuses(*_: Any) -> Any:
+    raise TypeError("it takes other arguments")
+
+
+@pytest.mark.parametrize("made", [None, _refuses, lambda *_: lambda value, level: ("{ }",)], ids=str)
+def test_another_encoder_of_json_is_not_used(made: Any) -> None:
+    assert json_format._encoder(made)({"a": [1.5]}) == '{"a":[1.5]}'
