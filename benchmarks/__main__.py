@@ -58,7 +58,6 @@ LOCAL: Mapping[str, Sequence[Callable[[Peers], Question]]] = {
     "column-json": [column_json.question],
     "checksum": [checksum.question],
     "protocol": [protocol.question],
-    "broker": [broker.question],
 }
 
 
@@ -87,6 +86,7 @@ def main() -> None:
         **CONTESTS,
         **{name: local(questions, peers) for name, questions in LOCAL.items()},
         "admin": admin.questions,
+        "broker": broker.questions,
         "consumer": consumer.questions,
         "formats": formats.questions,
         "pace": pace.questions,
