@@ -111,6 +111,12 @@ LAYERS = (
         },
     ),
     Layer(
+        2,
+        "_native/protocol/",
+        "messages of the protocol",
+        {"message_reader": "**the values of messages**, read step by step"},
+    ),
+    Layer(
         3,
         "_native/arrow/",
         "Arrow columns in, record batches out, and back",
@@ -202,7 +208,8 @@ LAYERS = (
         "**messages as bytes and back**",
         {
             "schema structs": "the notation of `tables/`, and the classes made from it",
-            "codec readers writers": "the entry; generated code, which explains every error",
+            "codec readers writers": "the entry; the steps of readers; generated writers; both explain every "
+            "error",
             "features": "**from which version on a request can do what**",
         },
     ),

@@ -3,8 +3,9 @@
 An outgoing message is a sequence of buffers that refers to its records; incoming records are views of the
 frame, which they keep alive. Neither copies them.
 
-Functions that writers.py and readers.py generate for each message and version do the work. Records in large
-numbers, and what is usual in Produce and Fetch, have native steps of their own (produce_wire, fetch_answer).
+Functions that writers.py generates for each message and version write, and steps that readers.py makes for
+each read. Records in large numbers, and what is usual in Produce and Fetch, have native steps of their own
+(produce_wire, fetch_answer).
 """
 
 import struct
@@ -202,23 +203,8 @@ def _read(
     unread: frozenset[str] = frozenset(),
     repeated: frozenset[str] = frozenset(),
 ) -> tuple[M, int]:
-    read, paths, wants_bytes = reader(kind, version, unread, repeated)  # type: ignore[arg-type]
-    try:
-        # the cache hides that it is an M
-        return read(view.tobytes() if wants_bytes else view, pos)  # type: ignore[return-value]
-    except (IndexError, ValueError, struct.error) as error:
-        path = _path_of(error, paths)
-        fault = error if isinstance(error, ValueError) else f"it ends at byte {len(view)}"
-        raise ProtocolError(f"{kind.__name__} v{version}, {path}: {fault}") from error
-
-
-def _path_of(error: Exception, paths: list[str]) -> str:
-    """Return the field of the reader's failed line."""
-    trace = error.__traceback__
-    assert trace is not None
-    trace = trace.tb_next
-    assert trace is not None
-    return paths[trace.tb_lineno - 1].format_map(trace.tb_frame.f_locals)
+    read = reader(kind, version, unread, repeated).read  # type: ignore[arg-type]
+    return read(view, pos)
 
 
 def _check_end(kind: type[Message], version: int, view: memoryview, end: int) -> None:

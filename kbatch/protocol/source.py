@@ -1,4 +1,4 @@
-"""Generated Python source, with the names it uses, and the field of each of its lines."""
+"""Generated Python source, with the names it uses."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,24 +12,20 @@ class GeneratedFunction:
     ----------
     names : dict
         The function's globals.
-    paths : list of str
-        The field that each line handles, with `{i0}` for the index in the local i0.
     """
 
     def __init__(self, head: str, names: dict[str, Any]) -> None:
         self.names = dict(names)
-        self.paths = [""]
         self._lines = [head]
         self._depth = 1
 
-    def line(self, text: str, path: str = "") -> None:
+    def line(self, text: str) -> None:
         self._lines.append("    " * self._depth + text)
-        self.paths.append(path)
 
     @contextmanager
-    def block(self, head: str, path: str = "") -> Iterator[None]:
+    def block(self, head: str) -> Iterator[None]:
         """Indent lines below `head`, which ends with a colon."""
-        self.line(head, path)
+        self.line(head)
         self._depth += 1
         yield
         self._depth -= 1
