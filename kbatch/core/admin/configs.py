@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kbatch.core.admin.names import CONFIG_RESOURCES, CONFIG_SOURCES, CONFIG_TYPES, UNKNOWN, number_of
 from kbatch.core.admin.results import ConfigEntry, ConfigResource, ConfigSynonym
 from kbatch.core.client.admin_requests import AdminRequest, Refusal, refused
-from kbatch.core.client.routes import ANY, CONTROLLER, NODE, Route
+from kbatch.core.client.routes import ANY, CONTROLLER, NODE, ByDestination, Paths, Route
 from kbatch.errors import UnsupportedVersionError
 from kbatch.protocol import features, messages
 
@@ -27,15 +27,23 @@ class _ResourceRoute(Route):
     def _route(self, node_id: int | None) -> Route:
         return self._otherwise if node_id is None else NODE
 
-    def destination(self, key: ConfigResource) -> int | None:
-        is_own = key.kind in ("broker", "broker_logger") and key.name
-        return int(key.name) if is_own else None
+    def destinations(self, items: dict[ConfigResource, Any], paths: Paths, now_ns: int) -> ByDestination:
+        found: ByDestination = {}
+        for key, payload in items.items():
+            found.setdefault(_node_of(key), {})[key] = payload
+        return found
 
     def node_of(self, destination: int | None, *given: Any, **options: Any) -> int | None:
         return self._route(destination).node_of(destination, *given, **options)
 
     def forget(self, key: ConfigResource, *given: Any) -> None:
-        self._route(self.destination(key)).forget(key, *given)
+        self._route(_node_of(key)).forget(key, *given)
+
+
+def _node_of(resource: ConfigResource) -> int | None:
+    """Return the id of the broker whose resource it is; None if it is no broker's."""
+    is_own = resource.kind in ("broker", "broker_logger") and resource.name
+    return int(resource.name) if is_own else None
 
 
 class _ResourceRequest(AdminRequest):

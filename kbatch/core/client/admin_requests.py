@@ -5,6 +5,10 @@ one node travel together, and requests to several nodes do not wait for each oth
 a refusal for each item. What a refusal calls for is in one place, `_is_repeated`: a back-off and another
 attempt, or the item's error. At the deadline, what has no answer fails.
 
+Items that have shared all attempts are a parcel: when it is tried next, and what came of the last attempt, is
+known of the parcel, so a call about thousands of items costs little for each. A parcel is divided if its
+items go to several nodes, or if some of them are refused.
+
 An attempt that was written, and whose answer did not come, may have been done: the item is `doubtful`. The
 repetition may then be refused because of the first attempt, as a topic that is created twice; whoever made
 the call looks at the cluster before it believes such a refusal. A broker repeats by itself what it has passed
@@ -15,10 +19,10 @@ After org.apache.kafka.clients.admin.internals.AdminApiDriver.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kbatch.core.client.any_node_request import AnyNodeRequest
@@ -75,6 +79,7 @@ UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOP
 _ALL_FENCED, FENCED_ATTEMPTS = "All brokers are currently fenced", 10
 # What a broker says of its own inside when it has passed a request on.
 _INTERNALS = "Request(processor="
+_NO_ERRORS: Mapping[Any, KafkaError] = MappingProxyType({})
 
 
 class Refusal(NamedTuple):
@@ -84,17 +89,47 @@ class Refusal(NamedTuple):
     message: str | None = None
 
 
-class _Item:
-    """An item without a result."""
+class _Parcel:
+    """Items without a result that have shared all attempts so far.
 
-    __slots__ = ("error", "is_doubtful", "payload", "pending", "sent")
+    Attributes
+    ----------
+    items : dict
+        By key what the message has to say of each.
+    pending : AnyNodeRequest
+        When and where they are tried.
+    sent : Request or None
+        The last attempt.
+    is_doubtful : bool
+        True if an earlier attempt may have been done.
+    errors : dict[Any, KafkaError]
+        Those of the last attempt.
+    """
 
-    def __init__(self, payload: Any) -> None:
-        self.payload = payload
-        self.pending = AnyNodeRequest()
+    __slots__ = ("errors", "is_doubtful", "items", "pending", "sent")
+
+    def __init__(self, items: dict[Any, Any], pending: AnyNodeRequest | None = None) -> None:
+        self.items = items
+        self.pending = AnyNodeRequest(joins=True) if pending is None else pending
         self.sent: Request | None = None
         self.is_doubtful = False
-        self.error: KafkaError | None = None  # of the last attempt
+        self.errors: Mapping[Any, KafkaError] = _NO_ERRORS
+
+    def part(self, items: dict[Any, Any]) -> _Parcel:
+        """Return some of the items, as a parcel of their own."""
+        part = _Parcel(items, self.pending.copy())
+        part.sent = self.sent
+        part.is_doubtful = self.is_doubtful
+        part.errors = self.errors
+        return part
+
+    def is_due(self, now_ns: int) -> bool:
+        return not self.pending.is_in_flight and now_ns >= self.pending.not_before_ns
+
+    @property
+    def was_written(self) -> bool:
+        """True if a broker may have seen the attempt that is in flight."""
+        return self.pending.is_in_flight and self.sent is not None and self.sent.was_written
 
 
 class AdminRequest(Call):
@@ -109,6 +144,8 @@ class AdminRequest(Call):
 
     Attributes
     ----------
+    parcels : dict of _Parcel to None
+        The items without a result.
     results : dict
         By key the results; in the order of `items` once the request is done.
     errors : dict[Any, KafkaError]
@@ -151,8 +188,9 @@ class AdminRequest(Call):
 
     def __init__(self, name: str, items: Mapping[Any, Any]) -> None:
         super().__init__(name)
-        self._waiting = {key: _Item(payload) for key, payload in items.items()}
-        self._order = tuple(items)
+        given = dict(items)
+        self.parcels: dict[_Parcel, None] = {_Parcel(given): None} if given else {}
+        self._order = tuple(given)
         self.results: dict[Any, Any] = {}
         self.errors: dict[Any, KafkaError] = {}
         self.doubtful: set[Any] = set()
@@ -194,9 +232,11 @@ class AdminRequest(Call):
         if self.is_done:
             return
         if error is not None:
-            self.errors.update(dict.fromkeys(self._waiting, error))
-        self._waiting.clear()
+            for parcel in self.parcels:
+                self.errors.update(dict.fromkeys(parcel.items, error))
+        self.parcels.clear()
         self.results = {key: self.results[key] for key in self._order if key in self.results}
+        self.errors = {key: self.errors[key] for key in self._order if key in self.errors}
         super().finish(error or next(iter(self.errors.values()), None))
         self.on_end()
 
@@ -206,21 +246,25 @@ class AdminRequest(Call):
 
     # What AdminRequests does
 
-    @property
-    def waiting(self) -> Mapping[Any, _Item]:
-        """The items without a result."""
-        return self._waiting
+    def divide(self, parcel: _Parcel, parts: list[_Parcel]) -> None:
+        """Put parts of a parcel in its place."""
+        del self.parcels[parcel]
+        self.parcels.update(dict.fromkeys(parts))
 
-    def set_result(self, key: Any, result: Any) -> None:
-        """Keep the value or the error of an item."""
-        item = self._waiting.pop(key)
-        if item.is_doubtful:
-            self.doubtful.add(key)
-        (self.errors if isinstance(result, KafkaError) else self.results)[key] = result
+    def end(self, parcel: _Parcel, errors: Mapping[Any, KafkaError]) -> None:
+        """Keep the errors of all items of a parcel."""
+        self.parcels.pop(parcel, None)
+        self.errors.update(errors)
+        if parcel.is_doubtful:
+            self.doubtful.update(errors)
 
     def error_of(self, key: Any, refusal: Refusal) -> KafkaError:
         """Return the error of a refusal, with the broker's own words."""
         return error_about(self.subject(key), refusal)
+
+
+# Parcels, each with what decides its node.
+_Due = list[tuple[Hashable, _Parcel]]
 
 
 class AdminRequests:
@@ -276,7 +320,7 @@ class AdminRequests:
 
     def deadline_ns(self) -> int:
         """Return the time of the next `run`, if nothing happens before."""
-        times = (item.pending.deadline_ns for request in self._active for item in request.waiting.values())
+        times = (parcel.pending.deadline_ns for request in self._active for parcel in request.parcels)
         return min(self._expires_ns, min(times, default=NEVER_NS))
 
     def fail(self, error: KafkaError) -> None:
@@ -290,14 +334,14 @@ class AdminRequests:
         """Put a request where the next event looks for it. One whose items are all in flight is left to their
         answers.
         """
-        if not request.waiting:
+        if not request.parcels:
             request.finish()
         if request.is_done:
             self.drop(request, now_ns)
         elif request.awaited is not None:
             self._active.pop(request, None)
             self._awaiting.setdefault(request.awaited, {})[request] = None
-        elif all(item.pending.is_in_flight for item in request.waiting.values()):
+        elif all(parcel.pending.is_in_flight for parcel in request.parcels):
             self._active.pop(request, None)
         else:
             self._active[request] = None
@@ -321,144 +365,172 @@ class AdminRequests:
 
     def _send_active(self, now_ns: int) -> None:
         """Send the due items of requests whose nodes are looked for together."""
-        due: list[tuple[AdminRequest, dict[Hashable, dict[Any, _Item]]]] = []
+        due: list[tuple[AdminRequest, _Due]] = []
         together: dict[Hashable, tuple[Route, list[Hashable]]] = {}
         for request in self._active:
             route = request.route
             if route.is_to_brokers and self._paths.cluster.is_of_controllers:
-                self._fail_items(request, dict(request.waiting), _for_brokers(request))
-            destinations = {} if request.is_done else self._due(request, now_ns)
-            due.append((request, destinations))
+                for parcel in list(request.parcels):
+                    self._fail_parcel(request, parcel, _for_brokers(request))
+            found = [] if request.is_done else self._due(request, now_ns)
+            due.append((request, found))
             if route.looked_for_with is not None:
-                together.setdefault(route.looked_for_with, (route, []))[1].extend(destinations)
+                sought = together.setdefault(route.looked_for_with, (route, []))[1]
+                sought.extend(destination for destination, _ in found)
         for route, sought in together.values():
             route.prepare(sought, self._paths, now_ns)
-        for request, destinations in due:
-            self._send_due(request, destinations, now_ns)
+        for request, found in due:
+            self._send_due(request, found, now_ns)
             self._file(request, now_ns)
 
-    def _send_due(
-        self,
-        request: AdminRequest,
-        destinations: Mapping[Hashable, dict[Any, _Item]],
-        now_ns: int,
-    ) -> None:
-        """Send the items of a request that are due, by their nodes."""
+    def _send_due(self, request: AdminRequest, due: _Due, now_ns: int) -> None:
+        """Send the parcels of a request that are due, by their nodes."""
         request.awaited = None
-        by_node: defaultdict[int, dict[Any, _Item]] = defaultdict(dict)
-        for destination, items in destinations.items():
-            first = next(iter(items.values())).pending
-            first.awaited_node = None
+        by_node: dict[int, list[_Parcel]] = {}
+        for destination, parcel in due:
+            pending = parcel.pending
+            pending.awaited_node = None
             try:
                 node_id = request.route.node_of(
-                    destination, first, self._paths, now_ns, kind=request.kind, since_ns=request.since_ns
+                    destination, pending, self._paths, now_ns, kind=request.kind, since_ns=request.since_ns
                 )
             except KafkaError as error:
-                self._fail_items(request, items, error)
+                self._fail_parcel(request, parcel, error)
                 continue
             if node_id is not None:
-                by_node[node_id].update(items)
-                continue
-            for each in items.values():
-                each.pending.retry_ns, each.pending.not_before_ns = first.retry_ns, first.not_before_ns
-            if len(items) == len(request.waiting) and first.is_event_awaited:
+                by_node.setdefault(node_id, []).append(parcel)
+            elif len(request.parcels) == 1 and pending.is_event_awaited:
                 # any node will do: the least loaded one takes none, so no other does
-                request.awaited = request.kind.__name__ if destination is None else first.awaited_node
-        for node_id, items in by_node.items():
-            self._send_to(request, node_id, items, now_ns)
+                request.awaited = request.kind.__name__ if destination is None else pending.awaited_node
+        for node_id, parcels in by_node.items():
+            self._send_to(request, node_id, parcels, now_ns)
 
-    def _due(self, request: AdminRequest, now_ns: int) -> dict[Hashable, dict[Any, _Item]]:
-        """Return the items of a request that are neither in flight nor backed off, by destination."""
-        found: dict[Hashable, dict[Any, _Item]] = {}
-        for key, item in request.waiting.items():
-            if not item.pending.is_in_flight and now_ns >= item.pending.not_before_ns:
-                found.setdefault(request.route.destination(key), {})[key] = item
+    def _due(self, request: AdminRequest, now_ns: int) -> _Due:
+        """Return the parcels of a request that are neither in flight nor backed off, with their destinations.
+        Divide those whose items have several.
+        """
+        found: _Due = []
+        for parcel in [each for each in request.parcels if each.is_due(now_ns)]:
+            by_destination = request.route.destinations(parcel.items, self._paths, now_ns)
+            if len(by_destination) == 1:
+                found.append((next(iter(by_destination)), parcel))
+                continue
+            parts = [(destination, parcel.part(items)) for destination, items in by_destination.items()]
+            request.divide(parcel, [part for _, part in parts])
+            found += parts
         return found
 
-    def _send_to(self, request: AdminRequest, node_id: int, items: dict[Any, _Item], now_ns: int) -> None:
+    def _send_to(self, request: AdminRequest, node_id: int, parcels: list[_Parcel], now_ns: int) -> None:
         left_ms = (request.deadline_ns - now_ns) // NS_PER_MS
         timeout_ms = max(1, min(self._request_timeout_ms, left_ms))
-        payloads = {key: item.payload for key, item in items.items()}
+        items = parcels[0].items
+        if len(parcels) > 1:
+            items = {key: payload for parcel in parcels for key, payload in parcel.items.items()}
         try:
             version = self._connections.version_of(node_id, request.kind, highest=request.highest_version)
             messages = [
                 (chunk, request.message(chunk, version, timeout_ms))
-                for chunk in request.chunks(payloads, version)
+                for chunk in request.chunks(items, version)
             ]
         except KafkaError as error:
             is_for_brokers = self._paths.cluster.is_of_controllers and self._connections.lacks(
                 node_id, request.kind
             )
-            self._fail_items(request, items, _for_brokers(request) if is_for_brokers else error)
+            for parcel in parcels:
+                self._fail_parcel(request, parcel, _for_brokers(request) if is_for_brokers else error)
             return
         for chunk, message in messages:
-            ready_ns = self._connections.ready_at(node_id, now_ns)
-            for key in chunk:
-                items[key].pending.retry_ns = 0 if ready_ns <= now_ns else ready_ns
+            parts = parcels if len(messages) == 1 else _divide(request, parcels, chunk)
+            ready_ns = self._connections.ready_at(node_id, now_ns, joins=True)
+            for part in parts:
+                part.pending.retry_ns = 0 if ready_ns <= now_ns else ready_ns
             if ready_ns <= now_ns:
-                handle = partial(self._handle_response, request, chunk)
+                handle = partial(self._handle_response, request, parts, chunk)
                 read = partial(read_response, unread=request.unread, repeated=request.repeated)
-                sent = self._connections.send(node_id, message, handle, now_ns, version=version, read=read)
-                for key in chunk:
-                    items[key].sent = sent
-                    items[key].pending.is_in_flight = True
+                sent = self._connections.send(
+                    node_id, message, handle, now_ns, version=version, joins=True, read=read
+                )
+                for part in parts:
+                    part.sent = sent
+                    part.pending.is_in_flight = True
 
     # Answers
 
-    def _handle_response(self, request: AdminRequest, chunk: Mapping[Any, Any], response: Response) -> None:
+    def _handle_response(
+        self, request: AdminRequest, parcels: list[_Parcel], chunk: Mapping[Any, Any], response: Response
+    ) -> None:
         self._on_answer(response)
         if request.is_done:
             return
-        results = {} if response.message is None else dict(request.read(response.message, chunk))
+        found = {} if response.message is None else dict(request.read(response.message, chunk))
         left_out = response.error or Refusal(
             ErrorCode.UNKNOWN_SERVER_ERROR, "the broker's answer leaves it out"
         )
-        for key in chunk:
-            self._take(request, key, results.get(key, left_out), response)
+        for parcel in parcels:
+            del request.parcels[parcel]
+            refused = {}
+            for key in parcel.items:
+                result = found.get(key, left_out)
+                if isinstance(result, Refusal) and result.code:
+                    refused[key] = request.error_of(key, result)
+                elif isinstance(result, KafkaError):
+                    refused[key] = result
+                else:
+                    request.results[key] = result
+            if parcel.is_doubtful:
+                request.doubtful.update(parcel.items.keys() - refused.keys())
+            if refused:
+                self._handle_refused(request, parcel, refused, response)
         self._file(request, response.now_ns)
 
-    def _take(self, request: AdminRequest, key: Any, result: Any, response: Response) -> None:
-        """Keep the result of an item, or try again after a back-off."""
-        item = request.waiting[key]
-        item.pending.is_in_flight = False
-        if isinstance(result, Refusal) and result.code:
-            result = request.error_of(key, result)
-        if not isinstance(result, KafkaError):
-            request.set_result(key, result)
-            return
-        is_lost = response.message is None or result.code == ErrorCode.REQUEST_TIMED_OUT
+    def _handle_refused(
+        self, request: AdminRequest, parcel: _Parcel, errors: dict[Any, KafkaError], response: Response
+    ) -> None:
+        """Keep the errors of items, or try again after a back-off; those of one error stay together."""
+        by_fate: dict[tuple[int | None, bool], dict[Any, KafkaError]] = {}
+        for key, error in errors.items():
+            by_fate.setdefault((error.code, self._is_repeated(request, parcel, error)), {})[key] = error
         took_ns = response.now_ns - response.request.sent_ns
-        item.is_doubtful |= response.request.was_written and (is_lost or request.route.may_repeat(took_ns))
-        if item.is_doubtful and is_lost and not request.repeats:
-            request.set_result(key, _unknown_outcome(request, key, result))
-        elif self._is_repeated(request, item, result):
-            self._back_off(request, key, item, result, response)
-        else:
-            request.set_result(key, result)
+        may_be_done = response.request.was_written and request.route.may_repeat(took_ns)
+        for (code, is_repeated), same in by_fate.items():
+            part = parcel.part({key: parcel.items[key] for key in same})
+            is_lost = response.message is None or code == ErrorCode.REQUEST_TIMED_OUT
+            part.is_doubtful |= may_be_done or (is_lost and response.request.was_written)
+            if part.is_doubtful and is_lost and not request.repeats:
+                request.end(part, {key: _unknown_outcome(request, key, error) for key, error in same.items()})
+            elif is_repeated:
+                self._back_off(request, part, same, response)
+            else:
+                request.end(part, same)
 
-    def _is_repeated(self, request: AdminRequest, item: _Item, error: KafkaError) -> bool:
+    def _is_repeated(self, request: AdminRequest, parcel: _Parcel, error: KafkaError) -> bool:
         """True if another attempt may overcome the error."""
         if error.code in UNKNOWN:
-            return not request.route.is_final(error.code, item.pending.attempts)
+            return not request.route.is_final(error.code, parcel.pending.attempts)
         if error.code == ErrorCode.INVALID_REPLICATION_FACTOR and _ALL_FENCED in str(error):
-            return item.pending.attempts < FENCED_ATTEMPTS
+            return parcel.pending.attempts < FENCED_ATTEMPTS
         return error.code in REPEATED and error.code not in request.final
 
     def _back_off(
-        self, request: AdminRequest, key: Any, item: _Item, error: KafkaError, response: Response
+        self, request: AdminRequest, parcel: _Parcel, errors: dict[Any, KafkaError], response: Response
     ) -> None:
-        now_ns, item.error = response.now_ns, error
-        if error.code in ELSEWHERE:
-            avoided = item.pending.avoided_nodes | {response.request.node_id}
+        now_ns, pending, code = response.now_ns, parcel.pending, next(iter(errors.values())).code
+        parcel.errors = errors
+        if code in ELSEWHERE:
+            avoided = pending.avoided_nodes | {response.request.node_id}
             is_left = not avoided.issuperset(self._paths.cluster.snapshot.nodes)
-            item.pending.avoided_nodes = avoided if is_left else frozenset()
-        request.route.forget(key, self._paths, now_ns)
-        item.pending.back_off(self._paths.backoff, now_ns)
-        if error.code == ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+            pending.avoided_nodes = avoided if is_left else frozenset()
+        for key in errors:
+            request.route.forget(key, self._paths, now_ns)
+        pending.back_off(self._paths.backoff, now_ns)
+        request.parcels[parcel] = None
+        if code == ErrorCode.THROTTLING_QUOTA_EXCEEDED:
             told_ns = getattr(response.message, "throttle_time_ms", 0) * NS_PER_MS
-            item.pending.not_before_ns = max(item.pending.not_before_ns, now_ns + told_ns)
-            if item.pending.not_before_ns >= request.deadline_ns:
-                request.set_result(key, _too_slow(request, key, error, told_ns))
+            pending.not_before_ns = max(pending.not_before_ns, now_ns + told_ns)
+            if pending.not_before_ns >= request.deadline_ns:
+                request.end(
+                    parcel, {key: _too_slow(request, key, error, told_ns) for key, error in errors.items()}
+                )
 
     # Ends
 
@@ -473,23 +545,42 @@ class AdminRequests:
     def _expire(self, request: AdminRequest, now_ns: int) -> None:
         """Fail what has no result at the deadline."""
         seconds = round(max(request.deadline_ns - request.since_ns, 0) / 1e9, 3)
-        for key, item in list(request.waiting.items()):
-            is_written = item.pending.is_in_flight and item.sent is not None and item.sent.was_written
-            cause = (
-                self._connections.authentication_error
-                or item.error
-                or self._connections.hindrance(now_ns)
-                or self._paths.cluster.last_error
-            )
-            why = f"the last error was: {cause}" if cause is not None else "brokers are slow"
-            doubt = "; it may have been done" if is_written or item.is_doubtful else ""
-            error = KafkaTimeoutError(f"{request.subject(key)} timed out after {seconds:g} s: {why}{doubt}")
-            error.__cause__ = cause
-            request.set_result(key, error.marked(possibly_persisted=bool(doubt)))
+        hindrance = self._connections.hindrance(now_ns) or self._paths.cluster.last_error
+        for parcel in list(request.parcels):
+            doubt = "; it may have been done" if parcel.was_written or parcel.is_doubtful else ""
+            errors: dict[Any, KafkaError] = {}
+            for key in parcel.items:
+                cause = self._connections.authentication_error or parcel.errors.get(key) or hindrance
+                why = f"the last error was: {cause}" if cause is not None else "brokers are slow"
+                error = KafkaTimeoutError(
+                    f"{request.subject(key)} timed out after {seconds:g} s: {why}{doubt}"
+                )
+                error.__cause__ = cause
+                errors[key] = error.marked(possibly_persisted=bool(doubt))
+            request.end(parcel, errors)
 
-    def _fail_items(self, request: AdminRequest, items: Mapping[Any, _Item], error: KafkaError) -> None:
-        for key in items:
-            request.set_result(key, error.marked())
+    def _fail_parcel(self, request: AdminRequest, parcel: _Parcel, error: KafkaError) -> None:
+        request.end(parcel, {key: error.marked() for key in parcel.items})
+
+
+def _divide(request: AdminRequest, parcels: list[_Parcel], chunk: Mapping[Any, Any]) -> list[_Parcel]:
+    """Divide parcels so that some have exactly the items of a chunk, and return these. `parcels` become the
+    others.
+    """
+    found: list[_Parcel] = []
+    rest: list[_Parcel] = []
+    for parcel in parcels:
+        chosen = {key: payload for key, payload in parcel.items.items() if key in chunk}
+        if len(chosen) in (0, len(parcel.items)):
+            (found if chosen else rest).append(parcel)
+            continue
+        left = {key: payload for key, payload in parcel.items.items() if key not in chunk}
+        parts = [parcel.part(chosen), parcel.part(left)]
+        request.divide(parcel, parts)
+        found.append(parts[0])
+        rest.append(parts[1])
+    parcels[:] = rest
+    return found
 
 
 def _nothing() -> None:

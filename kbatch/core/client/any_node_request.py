@@ -23,6 +23,8 @@ class AnyNodeRequest(Retried):
 
     Attributes
     ----------
+    joins : bool
+        True if it may be written together with the request before it, as Connections.send has it.
     is_in_flight : bool
         True while it is in flight.
     attempts, not_before_ns : int
@@ -37,16 +39,24 @@ class AnyNodeRequest(Retried):
         The nodes that others should be tried before.
     """
 
-    __slots__ = ("avoided_nodes", "awaited_node", "error", "is_in_flight", "purpose", "retry_ns")
+    __slots__ = ("avoided_nodes", "awaited_node", "error", "is_in_flight", "joins", "purpose", "retry_ns")
 
-    def __init__(self, purpose: int = 0) -> None:
+    def __init__(self, purpose: int = 0, *, joins: bool = False) -> None:
         super().__init__()
         self.purpose = purpose
+        self.joins = joins
         self.is_in_flight = False
         self.retry_ns = 0
         self.error: KafkaError | None = None
         self.awaited_node: int | None = None
         self.avoided_nodes: frozenset[int] = frozenset()
+
+    def copy(self) -> AnyNodeRequest:
+        """Return a request with the same attempts."""
+        copy = AnyNodeRequest(self.purpose, joins=self.joins)
+        copy.attempts, copy.not_before_ns = self.attempts, self.not_before_ns
+        copy.avoided_nodes = self.avoided_nodes
+        return copy
 
     @property
     def is_event_awaited(self) -> bool:
@@ -80,7 +90,7 @@ class AnyNodeRequest(Retried):
 
     def can_send(self, node_id: int, connections: Connections, now_ns: int) -> bool:
         """True if the node takes a request now. If not, begin a connection or wait for it."""
-        ready_ns = connections.ready_at(node_id, now_ns, self.purpose)
+        ready_ns = connections.ready_at(node_id, now_ns, self.purpose, joins=self.joins)
         is_ready = ready_ns <= now_ns
         self.retry_ns = 0 if is_ready else ready_ns
         self.awaited_node = None if is_ready else node_id

@@ -598,14 +598,10 @@ class Cluster:
         count = max(max(new, default=-1) + 1, len(old) if has_id else 0)
         partitions = []
         for index in range(count):
-            if index < len(old):
-                before = old[index]
-            else:
-                before = PartitionMetadata(-1, NO_EPOCH, ErrorCode.LEADER_NOT_AVAILABLE, (), index)
-            partition, found = before, new.get(index)
+            partition, found = old[index] if index < len(old) else None, new.get(index)
             if found is not None:
                 epoch = found.leader_epoch if has_epochs else NO_EPOCH
-                if self._is_believed(entry, index, before, epoch, nodes):
+                if partition is None or self._is_believed(entry, index, partition, epoch, nodes):
                     partition = PartitionMetadata(
                         found.leader_id,
                         epoch,
@@ -613,6 +609,8 @@ class Cluster:
                         tuple(found.replica_nodes),
                         index,
                     )
+            elif partition is None:
+                partition = PartitionMetadata(-1, NO_EPOCH, ErrorCode.LEADER_NOT_AVAILABLE, (), index)
             if partition.leader not in nodes:
                 partition = partition._replace(leader=-1)
             partitions.append(partition)

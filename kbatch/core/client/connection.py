@@ -242,16 +242,15 @@ class Connection:
             )
         self.written_bytes += written_bytes
         self.active_ns = now_ns
-        # a request is sent only after the one before it is written: the newest is the unwritten one
-        if not self.in_flight or not self.is_written:
+        # the unwritten requests are the newest: a write has one, or several that all expect responses
+        for request in reversed(self.in_flight):
+            if request.sent_ns >= 0:
+                break
+            if request.end_offset <= self.written_bytes:
+                request.sent_ns = now_ns
+        if not self.in_flight or not self.is_written or self.in_flight[-1].expects_response:
             return None
-        newest = self.in_flight[-1]
-        if newest.sent_ns < 0:
-            newest.sent_ns = now_ns
-        if newest.expects_response:
-            return None
-        self.in_flight.pop()
-        return newest
+        return self.in_flight.pop()
 
     def lend_requests(self) -> list[LentRequest]:
         """Remove and return the newest requests that were sent while it was lent."""

@@ -331,15 +331,22 @@ class Connections:
         return state is not None and state.can_send(self._max_in_flight, now_ns)
 
     def ready_at(
-        self, node_id: int, now_ns: int, purpose: int = 0, *, least_ns: int = SHORTEST_DELAY_NS
+        self,
+        node_id: int,
+        now_ns: int,
+        purpose: int = 0,
+        *,
+        least_ns: int = SHORTEST_DELAY_NS,
+        joins: bool = False,
     ) -> int:
         """Return `now_ns` if the node takes a request now. Otherwise begin a connection if there is none, and
-        return when to look again, after `least_ns` at the earliest; NEVER_NS if that takes an event.
+        return when to look again, after `least_ns` at the earliest; NEVER_NS if that takes an event. `joins`
+        is as for `send`.
         """
         state = self._by_purpose[purpose].get(node_id)
         if state is None:
             return NEVER_NS
-        if state.can_send(self._max_in_flight, now_ns):
+        if self._takes(state, now_ns, joins=joins):
             return now_ns
         self.connect(node_id, now_ns, purpose)
         delay_ns = state.delay_ns(self._max_in_flight, now_ns)
@@ -476,6 +483,7 @@ class Connections:
         timeout_ns: int | None = None,
         version: int | None = None,
         purpose: int = 0,
+        joins: bool = False,
         memory: Callable[[int], Buffer] = new_memory,
         write: Callable[[Any, int, int, str | None], list[bytes | memoryview]] = codec.encode_request,
         read: Callable[[Request, bytes | memoryview], Any] = read_response,
@@ -492,6 +500,9 @@ class Connections:
             None means the highest that both sides have.
         purpose : int
             Which of the connections to the node is used.
+        joins : bool
+            True if it may be written together with the request before it, which the owner has not got yet.
+            Both must expect a response.
         memory : Callable[[int], Buffer]
             Returns writable memory of that many bytes, into which a large answer is received. Records in
             the answer refer to it.
@@ -509,12 +520,12 @@ class Connections:
             If the message cannot be encoded. Nothing was sent then.
         """
         state = self._by_purpose[purpose].get(node_id)
-        if state is None or not state.can_send(self._max_in_flight, now_ns):
+        if state is None or not self._takes(state, now_ns, joins=joins):
             raise IllegalStateError(f"node {node_id} cannot take a request now")
         if version is None:
             version = self.version_of(node_id, type(message), purpose)
         request = self._send(
-            state, message, version, handle, now_ns, expects_response, timeout_ns, memory, write, read
+            state, message, version, handle, now_ns, expects_response, timeout_ns, joins, memory, write, read
         )
         assert state.connection is not None
         if now_ns >= state.connection.session.renew_ns and state.connection.login is None:
@@ -530,6 +541,7 @@ class Connections:
         now_ns: int,
         expects_response: bool = True,
         timeout_ns: int | None = None,
+        joins: bool = False,
         memory: Callable[[int], Buffer] = new_memory,
         write: Callable[[Any, int, int, str | None], list[bytes | memoryview]] = codec.encode_request,
         read: Callable[[Request, bytes | memoryview], Any] = read_response,
@@ -552,14 +564,40 @@ class Connections:
             memory=memory,
             read=read,
         )
+        is_written = connection.is_written
         connection.add(request)
         connection.active_ns = now_ns
         if deadline_ns < self.deadline_ns:
             self.deadline_ns = deadline_ns
-        self._actions.append(Write(connection.connection_id, buffers, size_bytes))
         if self._metrics is not None:
             self._metrics.sent(connection.node.node_id, size_bytes, now_ns)
+        begun = self._begun(connection) if joins and not is_written else None
+        if begun is None:
+            self._actions.append(Write(connection.connection_id, buffers, size_bytes))
+        else:
+            index, write_begun = begun
+            self._actions[index] = Write(
+                connection.connection_id,
+                [*write_begun.buffers, *buffers],
+                write_begun.size_bytes + size_bytes,
+            )
         return request
+
+    def _begun(self, connection: Connection) -> tuple[int, Write] | None:
+        """Return the last write to a connection that the owner has not got yet, with its place."""
+        for index in range(len(self._actions) - 1, -1, -1):
+            action = self._actions[index]
+            if isinstance(action, Write) and action.connection_id == connection.connection_id:
+                return index, action
+        return None
+
+    def _takes(self, state: NodeState, now_ns: int, *, joins: bool) -> bool:
+        """True if a node takes a request now, which may join the one before it or not."""
+        if state.can_send(self._max_in_flight, now_ns):
+            return True
+        connection = state.connection
+        begun = self._begun(connection) if joins and connection and not connection.is_written else None
+        return begun is not None and state.can_send(self._max_in_flight, now_ns, begun[1].size_bytes)
 
     # Lending, while the owner waits
 

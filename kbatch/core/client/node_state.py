@@ -220,13 +220,13 @@ class NodeState:
         """The number of unanswered requests on its connection."""
         return 0 if self.connection is None else len(self.connection.in_flight)
 
-    def can_send(self, max_in_flight: int, now_ns: int) -> bool:
-        """True if it takes a request now."""
+    def can_send(self, max_in_flight: int, now_ns: int, begun_bytes: int = 0) -> bool:
+        """True if it takes a request now, for which no more than `begun_bytes` may be unwritten."""
         connection = self.connection
         return (
             self.state is ConnectionState.READY
             and connection is not None
-            and connection.written_bytes == connection.queued_bytes
+            and connection.queued_bytes - connection.written_bytes in (0, begun_bytes)
             and len(connection.in_flight) < max_in_flight
             and now_ns >= self.throttled_until_ns
             and now_ns < connection.session.end_ns

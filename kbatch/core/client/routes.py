@@ -1,6 +1,6 @@
 """Routes: which node gets an item of an AdminRequest.
 
-Theory of operation. A route turns the key of an item into a destination: any node, the controller, a node of
+Theory of operation. A route turns the keys of items into destinations: any node, the controller, a node of
 that id, the leader of a partition, the coordinator of a group or a transactional.id. Items with the same
 destination travel together, and so do those whose destinations are one node.
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from kbatch.core.client.backoff import NEVER_NS
 from kbatch.core.client.coordinators import GROUP, TRANSACTION, CoordinatorKey
 from kbatch.errors import BrokerNotAvailableError, KafkaError, UnknownTopicOrPartitionError
 from kbatch.protocol import messages
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from kbatch.protocol.structs import Message
     from kbatch.records import TopicPartition
 
+
+# Items by what decides their node.
+ByDestination = dict[Any, dict[Any, Any]]
 
 # Controllers elect another 2 s after the active one was last heard (controller.quorum.fetch.timeout.ms), and
 # are heard every 0.5 s: an answer that came before has not been passed on twice.
@@ -59,9 +63,9 @@ class Route:
     is_to_brokers: ClassVar[bool] = False
     looked_for_with: Hashable = None
 
-    def destination(self, key: Any) -> Hashable:
-        """Return what decides the node."""
-        return None
+    def destinations(self, items: dict[Any, Any], paths: Paths, now_ns: int) -> ByDestination:
+        """Return items by what decides their node."""
+        return {None: items}
 
     def prepare(self, destinations: Collection[Any], paths: Paths, now_ns: int) -> None:
         """Look for destinations of such routes together, where that is possible."""
@@ -130,8 +134,8 @@ class _ControllerRoute(Route):
 class _NodeRoute(Route):
     """Requests for the nodes whose ids are the keys."""
 
-    def destination(self, key: int) -> Hashable:
-        return key
+    def destinations(self, items: dict[int, Any], paths: Paths, now_ns: int) -> ByDestination:
+        return {key: {key: payload} for key, payload in items.items()}
 
     def node_of(
         self,
@@ -156,16 +160,35 @@ class _NodeRoute(Route):
 
 
 class _LeaderRoute(Route):
-    """Requests for the leaders of the partitions that are the keys."""
+    """Requests for the leaders of the partitions that are the keys.
+
+    A destination is the leader, or a partition without one; None, for all together, if brokers have not said
+    yet which partitions a topic has.
+    """
 
     is_to_brokers = True
 
-    def destination(self, key: TopicPartition) -> Hashable:
-        return key
+    def destinations(self, items: dict[TopicPartition, Any], paths: Paths, now_ns: int) -> ByDestination:
+        cluster = paths.cluster
+        snapshot = cluster.snapshot
+        found: ByDestination = {}
+        for key, payload in items.items():
+            topic, partition = key
+            cluster.want(topic, now_ns)
+            destination: TopicPartition | int | None
+            destination, _ = snapshot.leader(topic, partition)
+            if destination < 0:
+                is_awaited = topic not in snapshot.topics and topic not in snapshot.errors
+                destination = None if is_awaited else key
+            if destination in found:
+                found[destination][key] = payload
+            else:
+                found[destination] = {key: payload}
+        return found
 
     def node_of(
         self,
-        destination: TopicPartition,
+        destination: TopicPartition | int | None,
         pending: AnyNodeRequest,
         paths: Paths,
         now_ns: int,
@@ -173,18 +196,17 @@ class _LeaderRoute(Route):
         kind: type[Message],
         since_ns: int,
     ) -> int | None:
-        cluster = paths.cluster
-        cluster.want(destination.topic, now_ns)
-        leader, _ = cluster.snapshot.leader(*destination)
-        if leader < 0:
-            error = error_of_partition(cluster, destination, since_ns)
-            if error is not None:
-                raise error
-            if destination.topic in cluster.snapshot.topics:
-                cluster.request_update(now_ns)
-            pending.back_off(paths.backoff, now_ns)
+        if destination is None:
+            pending.retry_ns = NEVER_NS  # metadata are on their way
             return None
-        return leader if pending.can_send(leader, paths.connections, now_ns) else None
+        if isinstance(destination, int):
+            return destination if pending.can_send(destination, paths.connections, now_ns) else None
+        error = error_of_partition(paths.cluster, destination, since_ns)
+        if error is not None:
+            raise error
+        paths.cluster.request_update(now_ns)
+        pending.back_off(paths.backoff, now_ns)
+        return None
 
     def forget(self, key: TopicPartition, paths: Paths, now_ns: int) -> None:
         paths.cluster.doubt_leader(*key, now_ns)
@@ -202,8 +224,10 @@ class _CoordinatorRoute(Route):
         self._kind = self.looked_for_with = kind
         self._name = name
 
-    def destination(self, key: Any) -> CoordinatorKey:
-        return CoordinatorKey(self._kind, key if self._name is None else self._name)
+    def destinations(self, items: dict[Any, Any], paths: Paths, now_ns: int) -> ByDestination:
+        if self._name is not None:
+            return {CoordinatorKey(self._kind, self._name): items}
+        return {CoordinatorKey(self._kind, key): {key: payload} for key, payload in items.items()}
 
     def prepare(self, destinations: Collection[CoordinatorKey], paths: Paths, now_ns: int) -> None:
         paths.coordinators.search(destinations, now_ns)
@@ -221,7 +245,7 @@ class _CoordinatorRoute(Route):
         return paths.coordinators.ready_node(destination, pending, now_ns)
 
     def forget(self, key: Any, paths: Paths, now_ns: int) -> None:
-        paths.coordinators.forget(self.destination(key))
+        paths.coordinators.forget(CoordinatorKey(self._kind, key if self._name is None else self._name))
 
 
 ANY = Route()

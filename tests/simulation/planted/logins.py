@@ -13,13 +13,15 @@ from tests.simulation.planted.planting import plants
 
 
 @plants(NodeState, "can_send")
-def requests_go_on_during_a_login(original: Any, self: NodeState, max_in_flight: int, now_ns: int) -> Any:
+def requests_go_on_during_a_login(
+    original: Any, self: NodeState, max_in_flight: int, now_ns: int, begun_bytes: int = 0
+) -> Any:
     """A request is sent between the SaslHandshake that renews a session and the last answer."""
     before = self.state
     if before is ConnectionState.REAUTHENTICATING:
         self.state = ConnectionState.READY
     try:
-        return original(self, max_in_flight, now_ns)
+        return original(self, max_in_flight, now_ns, begun_bytes)
     finally:
         self.state = before
 

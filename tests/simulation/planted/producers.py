@@ -446,15 +446,15 @@ def _with_batches(original: Any, bend: Callable[[int, Any], Any]) -> Any:
 
 
 @plants(NodeState, "can_send")
-def requests_without_limit(original: Any, self: Any, max_in_flight: Any, now_ns: Any) -> Any:
+def requests_without_limit(original: Any, self: Any, max_in_flight: Any, *given: Any) -> Any:
     """max.in.flight.requests.per.connection has no effect."""
-    return original(self, 1000, now_ns)
+    return original(self, 1000, *given)
 
 
 @plants(NodeState, "can_send")
-def throttling_is_ignored(original: Any, self: Any, max_in_flight: Any, now_ns: Any) -> Any:
+def throttling_is_ignored(original: Any, self: Any, max_in_flight: Any, now_ns: Any, *given: Any) -> Any:
     """A node that throttles still gets requests."""
-    return original(self, max_in_flight, max(now_ns, self.throttled_until_ns))
+    return original(self, max_in_flight, max(now_ns, self.throttled_until_ns), *given)
 
 
 @plants(connections.Connections, "_time_out")

@@ -257,6 +257,56 @@ def test_N11_a_request_waits_for_the_one_before_it_to_be_written() -> None:
     assert shell.connections.is_ready(-1, 0)
 
 
+def test_requests_that_may_join_are_written_together() -> None:
+    """Until the owner has the write; and what has reached the socket is known of each."""
+    shell = Shell(max_in_flight_requests_per_connection=3)
+    peer = shell.ready()
+    connections, message = shell.connections, messages.MetadataRequest(topics=[])
+    requests = []
+    for _ in range(3):
+        assert connections.ready_at(-1, 0, joins=True) == 0
+        requests.append(connections.send(-1, message, shell.responses.append, 0, joins=True))
+        assert not connections.is_ready(-1, 0)
+    assert connections.ready_at(-1, 0, joins=True) == NEVER  # as many as may be in flight
+    (write,) = shell.poll()
+    assert write.size_bytes == requests[-1].end_offset - requests[0].start_offset
+    shell.now_ns = 5
+    shell.write(peer, requests[0].end_offset - requests[0].start_offset + 1)
+    assert [request.sent_ns for request in requests] == [5, -1, -1]
+    assert [request.was_written for request in requests] == [True, True, False]
+    shell.now_ns = 6
+    shell.write(peer)
+    assert [request.sent_ns for request in requests] == [5, 6, 6]
+    for number in range(3):
+        shell.answer(peer, METADATA(controller_id=number))
+    assert [(each.request, each.message.controller_id) for each in shell.taken()] == list(
+        zip(requests, range(3), strict=True)
+    )
+
+
+def test_no_request_joins_a_write_that_the_owner_has() -> None:
+    shell = Shell()
+    shell.ready()
+    shell.ask(written=False, joins=True)
+    assert shell.connections.ready_at(-1, 0, joins=True) == NEVER
+    with pytest.raises(IllegalStateError):
+        shell.ask(joins=True)
+
+
+def test_requests_join_the_write_of_their_node() -> None:
+    shell = Shell()
+    shell.connections.set_nodes(NODES)
+    peers = [shell.ready(node_id) for node_id in (1, 2)]
+    for node_id in (1, 2, 1, 2, 2):
+        message = messages.MetadataRequest(topics=[])
+        shell.connections.send(node_id, message, shell.responses.append, 0, joins=True)
+    assert [write.connection_id for write in shell.poll()] == [peer.connection_id for peer in peers]
+    for peer, joined in zip(peers, (2, 3), strict=True):
+        before = len(peer.requests())
+        shell.write(peer)
+        assert len(peer.requests()) == before + joined
+
+
 @pytest.mark.parametrize("max_in_flight", [1, 3])
 def test_N11_no_more_requests_than_allowed_are_in_flight(max_in_flight: int) -> None:
     shell = Shell(max_in_flight_requests_per_connection=max_in_flight)

@@ -6,12 +6,14 @@ import logging
 import random
 import socket
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from kbatch.config import ClientConfig
 from kbatch.core.admin.groups import CommittedOffsets, GroupListings
+from kbatch.core.admin.topics import Offsets
 from kbatch.core.client import coordinators
 from kbatch.core.client.actions import Close, Connect, Resolve, Write
 from kbatch.core.client.admin_requests import AdminRequest
@@ -43,9 +45,12 @@ class Alone:
     """A ClientEngine and two nodes. Its actions are performed at once; `asked` counts requests by name."""
 
     def __init__(
-        self, kind: type[ClientEngine] = ClientEngine, bootstrap_servers: str = "node-0:9092"
+        self,
+        kind: type[ClientEngine] = ClientEngine,
+        bootstrap_servers: str = "node-0:9092",
+        topics: Iterable[str] = (TOPIC,),
     ) -> None:
-        self.broker = VirtualBroker(2)
+        self.broker = VirtualBroker(2, topics=topics)
         self.now_ns = 0
         self.change_count = 0
         self.asked: Counter[str] = Counter()
@@ -86,7 +91,11 @@ class Alone:
                 self.engine.handle_connected(connection_id, self.now_ns)
             case Write(connection_id, buffers, size_bytes):
                 self.engine.handle_written(connection_id, size_bytes, self.now_ns)
-                self._answer(connection_id, b"".join(buffers)[4:])
+                rest = b"".join(buffers)
+                while rest and connection_id in self._sessions:
+                    size = 4 + int.from_bytes(rest[:4], "big")
+                    self._answer(connection_id, rest[4:size])
+                    rest = rest[size:]
             case Close(connection_id):
                 del self._sessions[connection_id]
 
@@ -281,6 +290,30 @@ def test_many_requests_share_a_search_and_look_a_few_times_each(monkeypatch: pyt
     assert [request.error for request in requests if request.error] == []
     assert (alone.asked["FindCoordinator"], alone.asked["OffsetFetch"]) == (2, 301)
     assert looks.total() < 5 * 300
+
+
+def test_offsets_of_new_topics_wait_for_metadata_only() -> None:
+    """One update for all topics, then one request a leader, without a back-off."""
+    names = [f"new-{number}" for number in range(50)]
+    alone = Alone(topics=names)
+    request = Offsets({TopicPartition(name, 0): -1 for name in names})
+    alone.engine.submit_request(request)
+    alone.work()
+    assert (request.is_done, request.errors, len(request.results)) == (True, {}, 50)
+    nodes = {alone.engine.snapshot.leader(name, 0)[0] for name in names}
+    assert alone.asked["ListOffsets"] == len(nodes)
+
+
+def test_items_that_are_refused_are_tried_again_together() -> None:
+    names = [f"new-{number}" for number in range(30)]
+    alone = Alone(topics=names)
+    alone.ask(Offsets({TopicPartition(name, 0): -1 for name in names}))
+    before = alone.asked["ListOffsets"]
+    alone.broker.core.faults.fail_next("ListOffsets", ErrorCode.NOT_LEADER_OR_FOLLOWER, before)
+    request = Offsets({TopicPartition(name, 0): -1 for name in names})
+    alone.ask(request)
+    assert list(request.results) == [TopicPartition(name, 0) for name in names]
+    assert alone.asked["ListOffsets"] == 3 * before
 
 
 def test_requests_that_wait_for_a_lost_node_go_on() -> None:

@@ -29,7 +29,7 @@ class OneNode:
     def least_loaded(self, now_ns: int, kind: Any, avoided: object) -> int:
         return 0
 
-    def ready_at(self, node_id: int, now_ns: int, purpose: int) -> int:
+    def ready_at(self, node_id: int, now_ns: int, purpose: int, *, joins: bool) -> int:
         return now_ns if self.is_ready else NEVER_NS
 
     def lacks(self, node_id: int, kind: Any) -> bool:
