@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, overload
+from uuid import UUID
 
 from kbatch.admin.base import (
     AnyPartition,
@@ -388,38 +389,41 @@ class AsyncTopics(Part):
         """
         deadline = self._runtime.api_deadline(timeout)
         keys = [checked_topic(topic)] if is_topic(topic) else many("topics", topic, checked_topic)  # type: ignore[arg-type]
-        names, errors = await self._identified(keys, deadline)
-        by_id: dict[Any, Any] = {}
-        for key, (target, _) in names.items():
-            if target in by_id:
+        topics, errors = await self._identified(keys, deadline)
+        targets: dict[Any, Any] = {}
+        for key, (topic_id, name) in topics.items():
+            if targets.setdefault(topic_id or name, key) is not key:
                 raise ValueError(f"topics must be different, got {key} by its name and its id")
-            by_id[target] = key
-        request = await self._ask(DeleteTopics("delete", dict(names.values())), deadline)
-        for target, error in request.errors.items():
-            if not (target in request.doubtful and isinstance(error, _MISSING)):
-                errors[by_id[target]] = error
+        request = await self._ask(DeleteTopics(topics), deadline)
+        errors |= {
+            key: error
+            for key, error in request.errors.items()
+            if not (key in request.doubtful and isinstance(error, _MISSING))
+        }
         if missing_ok:
             errors = {key: error for key, error in errors.items() if not isinstance(error, _MISSING)}
-        done = {target: key for target, key in by_id.items() if key not in errors}
         if wait:
-            errors |= {
-                done[target]: error
-                for target, error in (await await_everywhere(self, GoneTopics(done), deadline)).items()
+            gone = {
+                UUID(bytes=target) if isinstance(target, bytes) else target: key
+                for target, key in targets.items()
+                if key not in errors
             }
+            late = await await_everywhere(self, GoneTopics(gone), deadline)
+            errors |= {gone[target]: error for target, error in late.items()}
         results = dict.fromkeys(key for key in keys if key not in errors)
         return only(results, errors) if is_topic(topic) else results_or_failure("delete", results, errors)
 
     async def _identified(
         self, keys: Iterable[Any], deadline: Deadline
-    ) -> tuple[dict[Any, tuple[Any, str | None]], dict[Any, KafkaError]]:
-        """Return by name or id the id and the name of topics, and the errors of the others. A topic without
-        an id has its name for it, also one of which the broker has not heard yet; controllers tell neither.
+    ) -> tuple[dict[Any, tuple[bytes | None, str | None]], dict[Any, KafkaError]]:
+        """Return by name or id the id and the name of topics, and the errors of the others. The id of a topic
+        of which the broker has not heard yet is None; controllers tell neither.
         """
         if self._runtime.engine.asks_controllers:
-            return {key: (key, key if isinstance(key, str) else None) for key in keys}, {}
+            return {key: (None, key) if isinstance(key, str) else (key.bytes, None) for key in keys}, {}
         request = await self._ask(TopicIds(dict.fromkeys(keys)), deadline)
         unheard = {
-            key: (key, key)
+            key: (None, key)
             for key, error in request.errors.items()
             if isinstance(key, str) and isinstance(error, UnknownTopicOrPartitionError)
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 # org.apache.kafka.common.resource.ResourceType
 RESOURCES: Mapping[int, str] = {
@@ -81,6 +82,7 @@ def number_of(names: Mapping[int, str], what: str, name: object) -> int:
     raise ValueError(f"{what} must be one of {', '.join(names.values())}, got {name!r}")
 
 
+@lru_cache(maxsize=64)  # most resources of an answer have the same ones
 def operations_of(bits: int) -> frozenset[str] | None:
     """Return the operations in a bit field; None if the broker did not say them."""
     if bits == NO_OPERATIONS:

@@ -20,7 +20,7 @@ from kbatch.core.client.admin_requests import AdminRequest, Refusal
 from kbatch.core.client.routes import ANY, CONTROLLER, LEADER, NODE, Route
 from kbatch.errors import ErrorCode, UnsupportedVersionError
 from kbatch.protocol import features, messages
-from kbatch.records import TopicPartition
+from kbatch.records import NO_TOPIC_ID, TopicPartition
 
 if TYPE_CHECKING:
     from kbatch.protocol.structs import Message
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 # The most partitions that Kafka creates in one request: more are POLICY_VIOLATION, and of more that are added
 # UNKNOWN_SERVER_ERROR (Kafka 4.3.1).
 MOST_NEW_PARTITIONS, MOST_ADDED_PARTITIONS = 10_000, 5_000
-NO_ID = UUID(int=0)
 
 
 class NewTopic(NamedTuple):
@@ -103,12 +102,11 @@ class CreateTopics(AdminRequest):
             if found.error_code:
                 yield found.name, Refusal(found.error_code, found.error_message)
                 continue
-            topic_id = UUID(bytes=found.topic_id)
             yield (
                 found.name,
                 CreatedTopic(
                     found.name,
-                    topic_id if topic_id != NO_ID else None,
+                    UUID(bytes=found.topic_id) if found.topic_id != NO_TOPIC_ID else None,
                     found.num_partitions,
                     found.replication_factor,
                 ),
@@ -116,7 +114,7 @@ class CreateTopics(AdminRequest):
 
 
 class DeleteTopics(AdminRequest):
-    """Topics to delete, by id their names; None where the name is unknown. The results are None.
+    """Topics to delete, each with its id and its name, of which one may be None; the results are None.
 
     Brokers before Kafka 2.8 delete by name.
     """
@@ -125,32 +123,36 @@ class DeleteTopics(AdminRequest):
     route = CONTROLLER
     noun = "topic"
 
-    def message(self, items: Mapping[Any, Any], version: int, timeout_ms: int) -> Message:
+    def __init__(self, items: Mapping[Any, tuple[bytes | None, str | None]]) -> None:
+        super().__init__("delete", items)
+
+    def message(
+        self, items: Mapping[Any, tuple[bytes | None, str | None]], version: int, timeout_ms: int
+    ) -> Message:
         kind = messages.DeleteTopicsRequest
         if version >= features.DELETE_TOPICS_IDS:
             topics = [
-                kind.DeleteTopicState(name=None, topic_id=key.bytes)
-                if isinstance(key, UUID)
-                else kind.DeleteTopicState(name=key)
-                for key in items
+                kind.DeleteTopicState(name=name)
+                if topic_id is None
+                else kind.DeleteTopicState(name=None, topic_id=topic_id)
+                for topic_id, name in items.values()
             ]
             return kind(topics=topics, timeout_ms=timeout_ms)
-        if None in items.values():
+        names = [name for _, name in items.values() if name is not None]
+        if len(names) < len(items):
             raise UnsupportedVersionError(
                 f"the broker cannot delete topics by id (DeleteTopics version {version}); pass names, or "
                 "upgrade it to Kafka 2.8 or newer"
             )
-        return kind(topic_names=list(items.values()), timeout_ms=timeout_ms)
+        return kind(topic_names=names, timeout_ms=timeout_ms)
 
-    def read(self, answer: Any, items: Mapping[Any, Any]) -> Iterable[tuple[Any, Any]]:
-        by_name = {name: key for key, name in items.items()}
+    def read(
+        self, answer: Any, items: Mapping[Any, tuple[bytes | None, str | None]]
+    ) -> Iterable[tuple[Any, Any]]:
+        keys = {each: key for key, both in items.items() for each in both if each is not None}
         for found in answer.responses:
-            topic_id = UUID(bytes=found.topic_id)
-            key = topic_id if topic_id in items else by_name.get(found.name, found.name)
+            key = keys.get(found.topic_id, keys.get(found.name))
             yield key, Refusal(found.error_code, found.error_message) if found.error_code else None
-
-    def subject(self, key: Any) -> str:
-        return f"delete of topic {key}"
 
 
 class NewPartitions(NamedTuple):
@@ -231,15 +233,12 @@ class TopicQuery(AdminRequest):
         return _metadata_request(topics, version, operations=self.operations)
 
     def read(self, answer: Any, items: Mapping[Any, None]) -> Iterable[tuple[Any, Any]]:
+        ids = {key.bytes: key for key in items if isinstance(key, UUID)}
         for found in answer.topics:
-            key: Any = UUID(bytes=found.topic_id)
-            if key not in items:
-                key = found.name
             # a new partition has no leader yet, and a new topic is not there yet on some brokers
-            if found.error_code and found.error_code != ErrorCode.LEADER_NOT_AVAILABLE:
-                yield key, Refusal(found.error_code)
-            else:
-                yield key, self.result_of(found)
+            is_refused = found.error_code and found.error_code != ErrorCode.LEADER_NOT_AVAILABLE
+            result = Refusal(found.error_code) if is_refused else self.result_of(found)
+            yield ids.get(found.topic_id, found.name), result
 
     def result_of(self, topic: Any) -> Any:
         """Return what the call wants of a topic in an answer."""
@@ -247,13 +246,12 @@ class TopicQuery(AdminRequest):
 
 
 class TopicIds(TopicQuery):
-    """The ids and names of topics; the results are pairs. A topic without an id has its name for it."""
+    """The ids and names of topics; the results are pairs. The id is None before Kafka 2.8."""
 
     unread = frozenset({"partitions"})
 
-    def result_of(self, topic: Any) -> tuple[UUID | str, str]:
-        topic_id = UUID(bytes=topic.topic_id)
-        return topic_id if topic_id != NO_ID else topic.name, topic.name
+    def result_of(self, topic: Any) -> tuple[bytes | None, str]:
+        return topic.topic_id if topic.topic_id != NO_TOPIC_ID else None, topic.name
 
 
 class NodeTopics(TopicQuery):
