@@ -1,4 +1,4 @@
-"""read_fetch_answer on answers of every version and on mutants: the generated reader judges it."""
+"""read_fetch_answer on answers of every version and on mutants: the reader of all messages judges it."""
 
 from __future__ import annotations
 

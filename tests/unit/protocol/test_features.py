@@ -78,5 +78,5 @@ def test_native_steps_know_every_version_of_the_tables() -> None:
     )
     assert messages.FetchResponse.versions == fetch_answer.VERSIONS, (
         "teach src_c/fetch_wire.h the versions of tables/fetch.py, then set KB_FETCH_LAST_VERSION; until "
-        "then generated code reads the answers, more slowly"
+        "then the reader of all messages reads the answers, more slowly"
     )
