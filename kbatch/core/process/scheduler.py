@@ -555,9 +555,11 @@ class ProcessScheduler:
         for owned in self.partitions():
             if owned.parked_count and owned.is_open:
                 for queue in list(owned.queues.values()):
-                    count = min(self._limits.kept - len(queue.waiting), self.room, len(queue.parked))
                     is_behind = queue.has_failed and bool(queue.waiting)
-                    if count > 0 and not queue.reading and not is_behind:
+                    if not queue.parked or queue.reading or is_behind:
+                        continue  # as most of the keys: `room` is a sum over partitions
+                    count = min(self._limits.kept - len(queue.waiting), self.room, len(queue.parked))
+                    if count > 0:
                         queue.reading = tuple(queue.parked.popleft() for _ in range(count))
                         owned.parked_count -= count
                         yield queue

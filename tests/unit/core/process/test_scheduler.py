@@ -262,6 +262,26 @@ def test_POOL11_records_behind_a_failing_key_leave_memory() -> None:
     assert owned.progress.unfinished == list(range(9))
 
 
+def test_POOL11_other_keys_cost_nothing_while_records_are_parked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`to_read` is called in each step, and there may be as many keys as records in memory."""
+    scheduler, owned = parking_scheduler(6, workers=300)
+    take(scheduler, owned, *[b"%d" % key for key in range(200)])
+    room: property = vars(ProcessScheduler)["room"]
+    looks = 0
+
+    def counted(self: ProcessScheduler) -> Any:
+        nonlocal looks
+        looks += 1
+        return room.__get__(self)
+
+    monkeypatch.setattr(ProcessScheduler, "room", property(counted))
+    assert read_again(scheduler) == [] and looks == 0
+    (attempt,) = [each for each in started(scheduler, NS_PER_SECOND) if each.records[0].key == b"a"]
+    scheduler.finish(attempt, [None], NS_PER_SECOND)
+    looks = 0
+    assert read_again(scheduler) == [(2,)] and looks == 1
+
+
 def test_POOL11_a_key_that_goes_on_is_read_again_in_order() -> None:
     scheduler, owned = parking_scheduler(6)
     order, now_ns = [], NS_PER_SECOND
