@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from kbatch.core.admin.topics import NodeTopics
 from kbatch.core.client.admin_requests import Refusal
@@ -83,7 +84,9 @@ async def _look(
     part: Part, topics: NewTopics | GoneTopics, left: Mapping[int, Mapping[Any, Any]], deadline: Deadline
 ) -> dict[int, dict[Any, Any]]:
     """Return what nodes do not show yet."""
-    keys = list(dict.fromkeys(key for missing in left.values() for key in missing))[:AT_ONCE]
+    unseen = dict.fromkeys(key for missing in left.values() for key in missing)
+    # brokers pass over the names in a message that has ids
+    keys = ([key for key in unseen if isinstance(key, UUID)] or list(unseen))[:AT_ONCE]
     request = await part._ask(NodeTopics(left, keys), deadline.within(NODE_SECONDS))
     known = part._runtime.engine.snapshot.nodes
     still: dict[int, dict[Any, Any]] = {}

@@ -134,6 +134,16 @@ def test_AS09_delete_of_a_missing_topic_fails_unless_it_may_be_missing(admin: Ad
     assert admin.topics.delete(["nowhere", topic], missing_ok=True) == {"nowhere": None, topic: None}
 
 
+def test_names_and_ids_in_one_call_are_all_deleted(admin: Admin, topic: str) -> None:
+    """Brokers pass over the names in a request that has ids."""
+    other = admin.topics.create(f"{topic}-b", partitions=1, replication_factor=1).topic_id
+    assert other is not None
+    described = admin.topics.describe([topic, other])
+    assert [each.name for each in described.values()] == [topic, f"{topic}-b"]
+    assert admin.topics.delete([topic, other]) == {topic: None, other: None}
+    assert not {topic, f"{topic}-b"} & {each.name for each in admin.topics.list()}
+
+
 def test_partitions_are_added(admin: Admin, topic: str) -> None:
     assert admin.topics.add_partitions(topic, 5, validate_only=True) == 5
     assert admin.topics.add_partitions(topic, 4) == 4

@@ -220,6 +220,13 @@ class TopicQuery(AdminRequest):
         super().__init__("describe", items)
         self.operations = operations
 
+    def chunks(self, items: Mapping[Any, Any], version: int) -> Iterator[dict[Any, Any]]:
+        """Yield ids and names apart: brokers pass over the names in a message that has ids."""
+        ids = {key: value for key, value in items.items() if isinstance(key, UUID)}
+        names = {key: value for key, value in items.items() if key not in ids}
+        yield from super().chunks(ids, version)
+        yield from super().chunks(names, version)
+
     def message(self, items: Mapping[Any, None], version: int, timeout_ms: int) -> Message:
         kind = messages.MetadataRequest.MetadataRequestTopic
         if version < features.METADATA_TOPIC_IDS and any(isinstance(key, UUID) for key in items):
