@@ -137,6 +137,10 @@ def _refuses(*_: Any) -> Any:
     raise TypeError("it takes other arguments")
 
 
-@pytest.mark.parametrize("made", [None, _refuses, lambda *_: lambda value, level: ("{ }",)], ids=str)
+@pytest.mark.parametrize(
+    "made",
+    [None, _refuses, lambda *_: lambda value, level: ("{ }",)],
+    ids=["none", "refuses", "writes otherwise"],
+)
 def test_another_encoder_of_json_is_not_used(made: Any) -> None:
     assert json_format._encoder(made)({"a": [1.5]}) == '{"a":[1.5]}'
