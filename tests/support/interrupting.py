@@ -8,6 +8,7 @@ the one before a function returns, where the exception would come from another i
 from __future__ import annotations
 
 import dis
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -51,6 +52,8 @@ class Interrupter:
         self.number += 1
         self._left = self.number
         outer = sys.gettrace()  # of coverage
+        # CPython 3.11 uses a trace function after it was freed if that raises in a finalizer
+        gc.disable()
         try:
             sys.settrace(self._enter)
             yield
@@ -58,6 +61,7 @@ class Interrupter:
             return
         finally:
             sys.settrace(outer)
+            gc.enable()
             self._before.clear()
         self.is_over = self._left > 0
 
