@@ -8,23 +8,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "flags.h"
+
 typedef struct {
     int64_t limit;
     int64_t reserved; /* the owner's */
     int64_t unread;   /* atomic */
 } kb_budget;
-
-static inline int64_t kb_count_load(const int64_t *count) {
-    return __atomic_load_n(count, __ATOMIC_SEQ_CST);
-}
-
-static inline void kb_count_store(int64_t *count, int64_t value) {
-    __atomic_store_n(count, value, __ATOMIC_RELAXED);
-}
-
-static inline void kb_count_add(int64_t *count, int64_t change) {
-    __atomic_fetch_add(count, change, __ATOMIC_SEQ_CST);
-}
 
 static inline int64_t kb_budget_used(const kb_budget *budget) {
     return budget->reserved + kb_count_load(&budget->unread);

@@ -1,6 +1,8 @@
-/* Flags and pointers that threads share without a lock. */
+/* Flags, counts and pointers that threads share without a lock. */
 #ifndef KBATCH_FLAGS_H
 #define KBATCH_FLAGS_H
+
+#include <stdint.h>
 
 static inline void kb_flag_set(int *flag) {
     __atomic_store_n(flag, 1, __ATOMIC_SEQ_CST);
@@ -19,8 +21,21 @@ static inline void kb_flag_store(int *flag, int value) {
     __atomic_store_n(flag, value, __ATOMIC_SEQ_CST);
 }
 
-static inline int kb_flag_load(int *flag) {
+static inline int kb_flag_load(const int *flag) {
     return __atomic_load_n(flag, __ATOMIC_SEQ_CST);
+}
+
+static inline int64_t kb_count_load(const int64_t *count) {
+    return __atomic_load_n(count, __ATOMIC_SEQ_CST);
+}
+
+static inline void kb_count_store(int64_t *count, int64_t value) {
+    __atomic_store_n(count, value, __ATOMIC_RELAXED);
+}
+
+/* Return the count after the change. */
+static inline int64_t kb_count_add(int64_t *count, int64_t change) {
+    return __atomic_add_fetch(count, change, __ATOMIC_SEQ_CST);
 }
 
 static inline void kb_pointer_store(void **address, void *pointer) {

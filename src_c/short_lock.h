@@ -2,7 +2,13 @@
  *
  * It is acquired with or without the GIL, and does not touch the GIL: its holder must not request the GIL.
  * Cython's own mutex releases the GIL when it must wait, and requests it while holding the lock; before
- * Python 3.13 it also reads the clock each time, which takes as long as appending a record. */
+ * Python 3.13 it also reads the clock each time, which takes as long as appending a record.
+ *
+ * Free-threaded Python has other rules. It stops all threads that are attached to the interpreter, to collect
+ * garbage or to fork, and waits until each has stopped. One that waits in pthread_mutex_lock never does. So a
+ * thread that would wait detaches first. It attaches again before it acquires the lock, which is therefore
+ * never held by a thread that is stopped because of that: fork() acquires locks while threads are stopped. A
+ * holder may wait for a lock of Python's, such as that of a list, but not under a lock of the process. */
 #ifndef KBATCH_SHORT_LOCK_H
 #define KBATCH_SHORT_LOCK_H
 
@@ -47,9 +53,35 @@ static inline void kb_lock_destroy(kb_lock *lock) {
     pthread_mutex_destroy(lock);
 }
 
+#if defined(Py_GIL_DISABLED)
+
+enum { KB_LOCK_SPINS = 64 };
+
+static inline void kb_lock_acquire(kb_lock *lock) {
+    PyThreadState *attached;
+    for (int spins = 0; spins < KB_LOCK_SPINS; spins++)
+        if (pthread_mutex_trylock(lock) == 0)
+            return;
+    attached = PyThreadState_GetUnchecked();
+    if (!attached) {
+        pthread_mutex_lock(lock);
+        return;
+    }
+    do {
+        PyEval_SaveThread();
+        pthread_mutex_lock(lock);
+        pthread_mutex_unlock(lock);
+        PyEval_RestoreThread(attached);
+    } while (pthread_mutex_trylock(lock));
+}
+
+#else
+
 static inline void kb_lock_acquire(kb_lock *lock) {
     pthread_mutex_lock(lock);
 }
+
+#endif
 
 static inline void kb_lock_release(kb_lock *lock) {
     pthread_mutex_unlock(lock);

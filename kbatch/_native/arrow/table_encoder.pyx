@@ -165,12 +165,13 @@ cdef class TableEncoder:
         tuple
             See `_take`.
         """
-        if not self._is_usable:
+        with cython.critical_section(self):
+            is_usable, self._is_usable = self._is_usable, False
+        if not is_usable:
             raise IllegalStateError(
                 "the encoder cannot be used: a call to it failed, or is still running in another thread; "
                 "make a new encoder, and one for each thread"
             )
-        self._is_usable = False
         self._team = Team("kbatch-encoder", self._threads) if self._threads > 1 else None
         try:
             if data is not None:

@@ -27,4 +27,5 @@ cdef class SenderAlarm:
     cdef void wake_by(self, int64_t deadline_ns) noexcept
     cdef void wake_now(self) noexcept
     cdef void wake_for(self, int32_t node, int64_t created_ns, int64_t delay_ns) noexcept
+    cdef frozenset _busy_now(self)
     cdef bint is_due(self) noexcept

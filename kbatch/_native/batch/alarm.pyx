@@ -63,9 +63,13 @@ cdef class SenderAlarm:
     cdef void wake_for(self, int32_t node, int64_t created_ns, int64_t delay_ns) noexcept:
         """Wake the sender `delay_ns` after a batch of `node` was opened; if the node is busy, when the batch
         expires."""
-        if not self.wakes_always and (kb_alarm_is_busy(&self.raw, node) or node in self.busy_nodes):
+        if not self.wakes_always and (kb_alarm_is_busy(&self.raw, node) or node in self._busy_now()):
             delay_ns = self.delivery_timeout_ns
         self.wake_by(later(created_ns, delay_ns))
+
+    @cython.critical_section
+    cdef frozenset _busy_now(self):
+        return self.busy_nodes
 
     cdef bint is_due(self) noexcept:
         """True if the alarm has rung, and the sender has not looked yet."""

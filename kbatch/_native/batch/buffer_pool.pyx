@@ -182,12 +182,13 @@ cdef class BufferPool:
         BufferError
             A memoryview of it still exists, which may write to the memory.
         """
-        cdef uint8_t *memory = buffer._memory
+        cdef uint8_t *memory
         if buffer._pool is not self:
             raise ValueError("buffer belongs to another pool; release it there")
-        if buffer._exports:
-            raise BufferError(f"buffer has {buffer._exports} views; release them first")
-        buffer._memory = NULL
+        with cython.critical_section(buffer):
+            if buffer._exports:
+                raise BufferError(f"buffer has {buffer._exports} views; release them first")
+            memory, buffer._memory = buffer._memory, NULL
         if memory != NULL:
             self._release(memory, buffer._size)
 
@@ -548,11 +549,13 @@ cdef class Buffer:
         self._check_not_released()
         return PyBytes_FromStringAndSize(<char *>self._memory, self._size)
 
+    @cython.critical_section
     def __getbuffer__(self, Py_buffer *view, int flags):
         self._check_not_released()
         fill_view(view, self, self._memory, &self._size, False)
         self._exports += 1
 
+    @cython.critical_section
     def __releasebuffer__(self, Py_buffer *view):
         self._exports -= 1
 

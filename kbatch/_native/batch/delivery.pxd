@@ -5,6 +5,9 @@ from kbatch._native.batch.table_outcome cimport BatchRows
 from kbatch._native.io.interrupts cimport NativeEvent
 from kbatch._native.lock cimport kb_lock
 
+cdef extern from "flags.h" nogil:
+    int kb_flag_load(const int *flag) noexcept
+
 cdef enum CompletionState:
     PENDING
     SUCCEEDED
@@ -61,7 +64,7 @@ cdef class Completion:
     cdef BatchRows rows              # of tables, among the batch's records
     # under _lock
     cdef kb_lock _lock
-    cdef CompletionState _outcome
+    cdef CompletionState _outcome    # read by `state` without it; then the next three do not change
     cdef int64_t _base_offset
     cdef int64_t _log_append_time_ms
     cdef object _error
@@ -77,6 +80,9 @@ cdef class Completion:
     cdef bint _over
     cdef int32_t _observed_count
 
+    cdef inline CompletionState state(self) noexcept nogil:
+        return <CompletionState>kb_flag_load(<int *>&self._outcome)
+
     @staticmethod
     cdef Completion new(str topic, int32_t partition, BufferPool memory)
     cdef bint reserve_callback(self) noexcept
@@ -86,6 +92,7 @@ cdef class Completion:
     cdef bint set_outcome(self, CompletionState outcome, int64_t base_offset, int64_t log_append_time_ms,
                      object error, object record_errors) except -1
     cdef int announce(self) except -1
+    cdef int _append_listeners(self, list callbacks) except -1
     cdef int split(self, list children) except -1
     cdef bint _has_callbacks(self) noexcept
     cdef int32_t _acknowledge(self) except -1

@@ -44,6 +44,7 @@ from kbatch.errors import IllegalStateError, KafkaTimeoutError
 from kbatch.timeouts import checked_seconds
 
 cdef extern from "flags.h" nogil:
+    void kb_flag_store(int *flag, int value) noexcept
     void kb_pointer_store(void **address, void *pointer) noexcept
     void *kb_pointer_load(void **address) noexcept
 
@@ -267,7 +268,7 @@ cdef class Completion:
     @property
     def outcome(self):
         """"pending", "succeeded", "failed" or "split"."""
-        return _OUTCOMES[self._outcome]
+        return _OUTCOMES[self.state()]
 
     @property
     def base_offset(self):
@@ -286,7 +287,7 @@ cdef class Completion:
     @property
     def unobserved_count(self):
         """Number of failed records that were never observed: without callback, result() or exception()."""
-        if self._outcome != FAILED:
+        if self.state() != FAILED:
             return 0
         return self.record_count - self._observing_count - self._observed_count - observed_rows(self.rows)
 
@@ -328,13 +329,13 @@ cdef class Completion:
         """
         cdef CompletionState before
         kb_lock_acquire(&self._lock)
-        before = self._outcome
+        before = self.state()
         if before == PENDING:
             self._base_offset = base_offset
             self._log_append_time_ms = log_append_time_ms
             self._error = error
             self._record_errors = record_errors
-            self._outcome = outcome
+            kb_flag_store(<int *>&self._outcome, outcome)
         kb_lock_release(&self._lock)
         if before != PENDING:
             if before == FAILED and outcome in (SUCCEEDED, FAILED):
@@ -347,10 +348,10 @@ cdef class Completion:
         """Wake waiters after it is complete; tables first, which may have callbacks for it."""
         cdef list callbacks
         if self.rows is not None:
-            callbacks = complete_rows(self.rows, self._outcome == SUCCEEDED, self._base_offset, self._error,
+            callbacks = complete_rows(self.rows, self.state() == SUCCEEDED, self._base_offset, self._error,
                                     self._record_errors)
             if callbacks:
-                self._listeners = (self._listeners or []) + callbacks
+                self._append_listeners(callbacks)
         if self._accepted is not None:
             self._accepted.ring()
         if self._event is not None:
@@ -359,6 +360,14 @@ cdef class Completion:
             self._memory.await_callbacks(self.charged_bytes)
         else:
             self._finish()
+        return 0
+
+    cdef int _append_listeners(self, list callbacks) except -1:
+        """Add callbacks of tables; no others are added any more."""
+        cdef list listeners = (self._listeners or []) + callbacks
+        kb_lock_acquire(&self._lock)
+        self._listeners = listeners
+        kb_lock_release(&self._lock)
         return 0
 
     cdef int split(self, list children) except -1:
@@ -388,7 +397,7 @@ cdef class Completion:
         kb_lock_acquire(&self._lock)
         try:
             self._children = children
-            self._outcome = SPLIT
+            kb_flag_store(<int *>&self._outcome, SPLIT)
             listeners = self._listeners
             flushes = self._flushes
             self._listeners = self._flushes = None
@@ -424,7 +433,7 @@ cdef class Completion:
                     self._flushes.append(flush)
         finally:
             kb_lock_release(&self._lock)
-        if self._outcome == SPLIT:
+        if self.state() == SPLIT:
             for child in self._children:
                 (<Completion>child).add_flush(flush)
 
@@ -445,7 +454,7 @@ cdef class Completion:
         cdef list listeners
         kb_lock_acquire(&self._lock)
         try:
-            if self._outcome == PENDING or self._outcome == SPLIT or self._calling or self._over:
+            if self.state() == PENDING or self.state() == SPLIT or self._calling or self._over:
                 return 0
             self._calling = True
             listeners = self._listeners
@@ -509,7 +518,7 @@ cdef class Completion:
         free(self._callbacks)
         self._callbacks = NULL
         self._callback_capacity = 0
-        if self._outcome == SUCCEEDED:
+        if self.state() == SUCCEEDED:
             self.rows = None
         if self.charged_bytes:
             self._memory.exchange(NULL, self.charged_bytes)
@@ -538,7 +547,7 @@ cdef class Completion:
         accepted = self._begin_waiting()
         try:
             complete()  # what was accepted before the lane knew of this thread
-            if self._outcome != PENDING:
+            if self.state() != PENDING:
                 return True
             if accepted is None:
                 return self._wait_for_event(timeout)
@@ -572,7 +581,7 @@ cdef class Completion:
         event = NativeEvent()
         kb_lock_acquire(&self._lock)
         try:
-            if self._outcome != PENDING:
+            if self.state() != PENDING:
                 return None
             if self._event is None:
                 self._event = event
@@ -586,7 +595,7 @@ cdef class Completion:
         cdef list listeners = [listener]
         kb_lock_acquire(&self._lock)
         try:
-            if self._outcome != PENDING:
+            if self.state() != PENDING:
                 return False
             if self._listeners is None:
                 self._listeners = listeners
@@ -606,7 +615,7 @@ cdef class Completion:
         cdef RecordMetadata metadata = RecordMetadata.__new__(RecordMetadata)
         metadata.topic = self.topic
         metadata.partition = self.partition
-        if self._outcome == SUCCEEDED:
+        if self.state() == SUCCEEDED:
             metadata.offset = self._base_offset + index if self._base_offset >= 0 else -1
             metadata.timestamp_ms = timestamp_ms if self._log_append_time_ms < 0 else self._log_append_time_ms
             metadata.serialized_key_size = key_size
@@ -652,13 +661,13 @@ cdef class Delivery:
     def done(self):
         """True if the record was delivered or failed."""
         cdef int32_t index
-        return self._leaf(&index)._outcome != PENDING
+        return self._leaf(&index).state() != PENDING
 
     def wait(self, timeout=None):
         """True if the record was delivered or failed within `timeout` seconds (None: no limit). Unlike
         `exception` it does not count as a check.
         """
-        return self._wait(timeout)._outcome != PENDING
+        return self._wait(timeout).state() != PENDING
 
     def result(self, timeout=None):
         """Return where the record is in the log, after up to `timeout` seconds (None: no limit).
@@ -695,7 +704,7 @@ cdef class Delivery:
         """Add the listener, itself and a function first, to a pending part; or call it."""
         cdef int32_t index
         while not self._leaf(&index)._add_listener(listener):
-            if self._leaf(&index)._outcome != PENDING:
+            if self._leaf(&index).state() != PENDING:
                 self._call(listener)
                 break
         return 0
@@ -718,7 +727,7 @@ cdef class Delivery:
         """Return the record's current Completion, and its index there."""
         cdef Completion completion = self._completion
         index[0] = self._index
-        while completion._outcome == SPLIT:
+        while completion.state() == SPLIT:
             completion = completion._child_of(index[0])
             index[0] -= completion._start
         return completion
@@ -733,10 +742,10 @@ cdef class Delivery:
         cdef Completion completion = self._leaf(&index)
         if timeout is not None:
             timeout = checked_seconds(timeout)
-        if completion._outcome == PENDING and timeout != 0:
+        if completion.state() == PENDING and timeout != 0:
             self.check_may_wait()
-        deadline = None if timeout is None or completion._outcome != PENDING else time.monotonic() + timeout
-        while completion._outcome == PENDING:
+        deadline = None if timeout is None or completion.state() != PENDING else time.monotonic() + timeout
+        while completion.state() == PENDING:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             if not completion.wait(left):
                 break
@@ -747,7 +756,7 @@ cdef class Delivery:
         """Wait, and note the check."""
         cdef Completion completion
         completion = self._wait(timeout)
-        if completion._outcome == PENDING:
+        if completion.state() == PENDING:
             why_unsent = completion._memory.why_unsent
             why = None if why_unsent is None else why_unsent(completion)
             where = "is in flight" if why is None else "has not been sent yet"
@@ -765,23 +774,25 @@ cdef class Delivery:
 
 
 cdef Completion _decisive(Completion completion):
-    """Allocates nothing, so that no other thread runs in between: all outcomes are of one moment."""
+    """Return the part that decides. Outcomes do not change, so it does not matter which come meanwhile: if a
+    part was still pending when it was looked at, then that one is returned.
+    """
     cdef Completion child, part
     cdef Completion found = None
-    if completion._outcome != SPLIT:
+    if completion.state() != SPLIT:
         return completion
     for child in completion._children:
         part = _decisive(child)
-        if part._outcome == PENDING:
+        if part.state() == PENDING:
             return part
-        if found is None or (found._outcome == SUCCEEDED and part._outcome != SUCCEEDED):
+        if found is None or (found.state() == SUCCEEDED and part.state() != SUCCEEDED):
             found = part
     return found
 
 
 cdef int _add_parts(list parts, Completion completion) except -1:
     cdef Completion child
-    if completion._outcome != SPLIT:
+    if completion.state() != SPLIT:
         parts.append(completion)
         return 0
     for child in completion._children:
@@ -790,7 +801,7 @@ cdef int _add_parts(list parts, Completion completion) except -1:
 
 
 cdef bint _may_be_in_the_log(Completion part):
-    return part._outcome == SUCCEEDED or getattr(part._error, "possibly_persisted", False)
+    return part.state() == SUCCEEDED or getattr(part._error, "possibly_persisted", False)
 
 
 @cython.final

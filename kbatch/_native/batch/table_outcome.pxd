@@ -106,6 +106,8 @@ cdef class TableOutcome:
     cdef int reject(self, const int32_t *rows, int64_t count, int64_t origin, object error) except -1
     cdef int reject_from(self, int64_t first, object error) except -1
     cdef list end(self, object error)
+    cdef void note_end(self, object error) noexcept
+    cdef object _end_error_now(self)
     cdef list complete(self, BatchRows rows, bint succeeded, int64_t base_offset, object error,
                       object record_errors)
     cdef int _put_offsets(self, BatchRows rows, int64_t base_offset) except -1

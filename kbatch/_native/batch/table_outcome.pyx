@@ -426,7 +426,7 @@ cdef class TableOutcome:
         (argument, function).
         """
         cdef bint is_done
-        self.end_error = error
+        self.note_end(error)
         kb_lock_acquire(&self._lock)
         self._ended = True
         is_done = self._is_done()
@@ -435,12 +435,21 @@ cdef class TableOutcome:
         kb_lock_release(&self._lock)
         return self._take_listeners() if is_done else []
 
+    @cython.critical_section
+    cdef void note_end(self, object error) noexcept:
+        """Record why no more rows are accepted."""
+        self.end_error = error
+
+    @cython.critical_section
+    cdef object _end_error_now(self):
+        return self.end_error
+
     # For the Completions of batches
 
     cdef list complete(self, BatchRows rows, bint succeeded, int64_t base_offset, object error,
                       object record_errors):
         """Note the answer for the rows of a batch. Return the callback for it, or None."""
-        cdef list callbacks = None if self._progress is None else [self._progress]
+        cdef list callbacks = None if self._progress is None else [self._progress]  # which is set once
         cdef bint is_done
         if rows.count == 0:  # the batch was full before a row got in
             return None
@@ -650,7 +659,7 @@ cdef class TableOutcome:
         if offset < UNSENT:
             return self._error_of_size(row, UNSENT - 1 - offset)
         if offset == UNSENT:
-            return self.refused_topics.get(topic, self.end_error)
+            return self.refused_topics.get(topic, self._end_error_now())
         failed = self._failed_batches.get(partition_key_of(topic, partition), ())
         at = bisect_right(failed, row, key=_first_row)
         if at > 0:

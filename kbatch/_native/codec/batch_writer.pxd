@@ -24,6 +24,11 @@ cdef class RecordBatchWriter:
 
     cdef int _begin(self) except -1
     cdef int _append_item(self, object item) except -1
+    cdef int _append_at(self, object key, object value, object headers, object timestamp_ms, object offset,
+                        int64_t delta) except -1
+    cdef int _enter(self, str verb) except -1
+    cdef int _exit(self) except -1
+    cdef int _check_state(self, int state, str verb) except -1
     cdef int _append(self, object key, object value, object headers, object timestamp_ms,
                      int32_t offset_delta) except -1
     cdef int64_t _measure(self, kb_record *record, object key, object value, object headers,

@@ -160,6 +160,7 @@ cdef class RecordBatchWriter:
         """True if the batch has a record and its estimated size reached `write_limit`."""
         return self._open.count > 0 and self._write_limit <= self.estimated_bytes
 
+    @cython.critical_section
     def has_room_for(self, key=None, value=None, headers=(), timestamp_ms=None):
         """True if this record fits within `write_limit`, by Kafka's estimate."""
         cdef kb_record record
@@ -174,6 +175,7 @@ cdef class RecordBatchWriter:
             self._exit()
         return kb_has_room(&self._open, body + kb_varint_size(body), self._write_limit, self._factor)
 
+    @cython.critical_section
     def append(self, key=None, value=None, headers=(), timestamp_ms=None, *, offset=None):
         """Append a record, whatever `write_limit` is.
 
@@ -200,7 +202,8 @@ cdef class RecordBatchWriter:
         finally:
             self._exit()
 
-    def _append_at(self, key, value, headers, timestamp_ms, offset, int64_t delta):
+    cdef int _append_at(self, object key, object value, object headers, object timestamp_ms, object offset,
+                        int64_t delta) except -1:
         if offset is not None:
             if offset - self._header.base_offset < delta:
                 raise ValueError(f"{self._at()}: offset must be {self._header.base_offset + delta} or "
@@ -209,8 +212,9 @@ cdef class RecordBatchWriter:
         if delta > INT32_MAX:
             raise ValueError(f"{self._at()}: offset {offset} is more than 2^31 - 1 above the batch's base "
                              f"offset")
-        self._append(key, value, headers, timestamp_ms, <int32_t>delta)
+        return self._append(key, value, headers, timestamp_ms, <int32_t>delta)
 
+    @cython.critical_section
     def seal(self, *, last_offset_delta=None):
         """Close the batch and compress its records.
 
@@ -250,6 +254,7 @@ cdef class RecordBatchWriter:
         seal_batch(self._bytes(), self._size, &self._header)
         self._state = SEALED
 
+    @cython.critical_section
     def stamp(self, *, producer_id=-1, producer_epoch=-1, base_sequence=-1, base_offset=None):
         """Write producer and offset into the sealed batch; repeatable.
 
@@ -285,6 +290,7 @@ cdef class RecordBatchWriter:
             self._own(PyBytes_FromStringAndSize(<char *>self._bytes(), self._size))
         stamp_batch(self._bytes(), self._size, &self._header)
 
+    @cython.critical_section
     def getvalue(self):
         """Return the sealed batch as bytes."""
         self._check_state(SEALED, "read")
@@ -293,27 +299,30 @@ cdef class RecordBatchWriter:
         self._shared = True
         return <object>self._data
 
+    @cython.critical_section
     def abort(self):
         """Discard all records; the writer accepts no more."""
         self._check_state(self._state, "abort")
         self._begin()
         self._state = ABORTED
 
-    def _enter(self, str verb):
-        """Guard the batch while reading the caller's objects, which may run code.
-        """
+    cdef int _enter(self, str verb) except -1:
+        """Guard the batch while reading the caller's objects, which may run code."""
         self._check_state(OPEN, verb)
         self._busy = True
+        return 0
 
-    def _exit(self):
+    cdef int _exit(self) except -1:
         self._busy = False
         self._kept.clear()
+        return 0
 
-    def _check_state(self, int state, str verb):
+    cdef int _check_state(self, int state, str verb) except -1:
         if self._busy:
             raise IllegalStateError(f"cannot {verb} a record batch while a record is being appended to it")
         if self._state != state:
             raise IllegalStateError(f"cannot {verb} a record batch that is {_STATE_NAMES[self._state]}")
+        return 0
 
     cdef str _at(self):
         return f"record {self._open.count}"

@@ -227,7 +227,7 @@ cdef class RecordDecoder:
             return function(record._topic, record.headers, data)
         except Exception as error:
             made, failure = self._failed("key" if is_key else "value", record, error)
-            record._error = failure
+            record._note_error(failure)
             return made
 
 
@@ -252,20 +252,38 @@ cdef class TypedRecord(ConsumerRecord):
 
     cdef object _make(self, bint is_key):
         cdef int bit = KEY_MADE if is_key else VALUE_MADE
-        cdef object made = self._key_fault if is_key else self._value_fault
+        cdef object made = self._key_fault if is_key else self._value_fault  # which do not change
         if made is not None:
             raise made
-        if not self._made & bit:
-            made = self._decoder.decode(self, is_key)
-            if not self._made & bit:  # another thread may have been first
-                if is_key:
-                    self._made_key = made
-                else:
-                    self._made_value = made
-                self._made |= bit
-                if not PyObject_GC_IsTracked(self):
-                    PyObject_GC_Track(<void *>self)
+        if not self._is_made(bit):
+            self._keep(self._decoder.decode(self, is_key), is_key)
         return self._made_key if is_key else self._made_value
+
+    @cython.critical_section
+    cdef bint _is_made(self, int bit) noexcept:
+        return self._made & bit != 0
+
+    @cython.critical_section
+    cdef void _note_error(self, object error) noexcept:
+        self._error = error
+
+    @cython.critical_section
+    cdef object _error_now(self):
+        return self._error
+
+    @cython.critical_section
+    cdef void _keep(self, object made, bint is_key) noexcept:
+        """Keep what was made of the key or the value, unless another thread was first."""
+        cdef int bit = KEY_MADE if is_key else VALUE_MADE
+        if self._made & bit:
+            return
+        if is_key:
+            self._made_key = made
+        else:
+            self._made_value = made
+        self._made |= bit
+        if not PyObject_GC_IsTracked(self):
+            PyObject_GC_Track(<void *>self)
 
     @property
     def key(self):
@@ -280,11 +298,11 @@ cdef class TypedRecord(ConsumerRecord):
         if self._decoder is not None and self._decoder._keeps_errors:
             self._make(True)
             self._make(False)
-        return self._error
+        return self._error_now()
 
     def __reduce__(self):
         return _unpickled, (self._fields(), self._origin.topic_id, self._outcome(True), self._outcome(False),
-                            self._error)
+                            self._error_now())
 
     cdef tuple _outcome(self, bint is_key):
         """Return what using the key or the value gives: it, or the error that it raises."""

@@ -381,6 +381,7 @@ cdef class RecordIterator:
     def __iter__(self):
         return self
 
+    @cython.critical_section
     def __next__(self):
         cdef kb_record_view view
         cdef kb_batch_header *header = &self._batch._header
@@ -466,6 +467,7 @@ cdef class BatchIterator:
         """Bytes of `data` read so far: where the next batch begins."""
         return self._at
 
+    @cython.critical_section
     def __next__(self):
         cdef RecordBatch batch
         cdef size_t left = self._source.view.len - self._at

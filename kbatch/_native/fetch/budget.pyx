@@ -108,6 +108,5 @@ cdef class FrameShare:
         self.let_go()
 
     cdef void let_go(self) noexcept:
-        self._piece_count -= 1
-        if self._piece_count == 0:
+        if kb_count_add(&self._piece_count, -1) == 0:
             kb_count_add(&self._budget.raw.unread, -self.frame_bytes)

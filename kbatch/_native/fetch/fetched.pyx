@@ -68,12 +68,18 @@ cdef class Fetched:
         self.let_go()
 
     cdef int let_go(self) except -1:
-        cdef FrameShare share = self.share
+        cdef FrameShare share
+        with cython.critical_section(self):
+            share, self.share = self.share, None
         if share is not None:
-            self.share = None
             (<PartitionReading?>self.state).add_to_backlog(-self.charged_bytes)
             share.let_go()
         return 0
+
+    @cython.critical_section
+    cdef FetchedRecords records_now(self):
+        """Return its records; None if a worker has let go of them."""
+        return self.records
 
     def __repr__(self):
         end = ", the last" if self.is_last else ""

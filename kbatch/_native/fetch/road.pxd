@@ -48,6 +48,7 @@ cdef class FetchRoad(RoadState):
     cdef int _deliver_arrivals(self) except -1
     cdef bint _hand_over(self) noexcept nogil
     cdef void _discard(self, kb_fetch_arrival *arrival) noexcept
+    cdef void _forget_lent(self) noexcept
     cdef int _poll(self, int poller, Waker waker, int64_t deadline_ns) noexcept nogil
     cdef int _end_loan(self, int reason, int poller, Waker waker) noexcept nogil
     cdef bint _look(self, int poller, Waker waker, int64_t wait_ns) noexcept nogil

@@ -272,7 +272,7 @@ cdef class FetchRoad(RoadState):
             self._arrivals = deliver
             self._arrivals.use(self._reader)
             self._road.arrivals = &self._arrivals.raw
-        self._road.lent = NULL
+        self._forget_lent()
         self._road.is_changed = self._road.needs_engine = False
 
     def lend(self, FetchNode node not None, int64_t connection_id, int descriptor, int version, *,
@@ -460,9 +460,14 @@ cdef class FetchRoad(RoadState):
             kb_link_drop_frame(&self._road, link)
             link.is_lent = False
             node = node.lent_next
-        self._road.lent = NULL
+        self._forget_lent()
         return lent
 
+    @cython.critical_section
+    cdef void _forget_lent(self) noexcept:
+        self._road.lent = NULL
+
+    @cython.critical_section
     def in_flight_count(self):
         """Return the number of unanswered requests during a loan. Any thread may call this."""
         cdef kb_fetch_node *node = self._road.lent

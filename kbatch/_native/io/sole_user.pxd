@@ -8,3 +8,5 @@ cdef class SoleUser:
 
     cdef bint enter_if_free(self) except -1
     cdef int leave(self) except -1
+    cdef object _caller_back(self)
+    cdef void _set_caller_back(self, object caller) noexcept

@@ -61,7 +61,7 @@ cdef class SoleUser:
 
     cdef bint enter_if_free(self) except -1:
         """Enter unchecked, and return True, unless a callback runs or another user is in it."""
-        if self.caller_back is not None:
+        if self._caller_back() is not None:
             return False
         me = self._current()
         return self._user.setdefault("it", me) is me
@@ -80,7 +80,16 @@ cdef class SoleUser:
 
     @property
     def is_in_callback(self):
-        return self.caller_back is not None and self.caller_back is self._current()
+        caller_back = self._caller_back()
+        return caller_back is not None and caller_back is self._current()
+
+    @cython.critical_section
+    cdef object _caller_back(self):
+        return self.caller_back
+
+    @cython.critical_section
+    cdef void _set_caller_back(self, object caller) noexcept:
+        self.caller_back = caller
 
     @property
     def current(self):
@@ -95,9 +104,9 @@ cdef class SoleUser:
 
     def call_back(self, callback, *arguments):
         """Return the result of a callback, which runs on this thread or task."""
-        before = self.caller_back
+        before = self._caller_back()
         try:
-            self.caller_back = self._current()
+            self._set_caller_back(self._current())
             return callback(*arguments)
         finally:  # no signal handler runs between the call and this
-            self.caller_back = before
+            self._set_caller_back(before)

@@ -65,7 +65,7 @@ cdef class TopicInfo:
     cdef int32_t number              # among the topics
     cdef TopicRatios ratios
     cdef StickyPartitioner sticky
-    cdef TopicView view              # its partitions as they are known now; None: they are not
+    cdef TopicView view              # None: unknown. Others than its owner read it by `partitions_now`
     cdef list queues                 # PartitionQueue, or None, by partition
     cdef int32_t queue_count         # those that are not None
     cdef kb_lock lock                # for growing `queues`
@@ -77,6 +77,8 @@ cdef class TopicInfo:
     cdef int32_t load_capacity
 
     cdef PartitionQueue queue(self, int32_t partition)
+    cdef TopicView partitions_now(self)
+    cdef void use(self, TopicView view) noexcept
     cdef int reserve_load(self, Py_ssize_t count) except -1
 
 
@@ -132,7 +134,9 @@ cdef class RecordAccumulator:
                                   Claim claim)
     cdef int hand_to_sealer(self, ProducerBatch batch) except -1
     cdef void leave_unsealed(self, ProducerBatch batch) noexcept
+    cdef ClusterView view_now(self)
     cdef TopicInfo info_of(self, str topic)
+    cdef TopicInfo _info_used_last(self)
     cdef TopicInfo info_if_known(self, str topic)
     cdef TopicInfo _new_topic(self, str topic)
     cdef PartitionQueue queue_of(self, TopicInfo info, int32_t partition)

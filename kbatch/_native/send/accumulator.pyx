@@ -31,7 +31,6 @@ After org.apache.kafka.clients.producer.internals.RecordAccumulator.
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.time cimport PyTime_MonotonicRaw
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free
@@ -169,9 +168,18 @@ cdef class TopicInfo:
 
     cdef inline PartitionQueue queue(self, int32_t partition):
         """Return the queue of a partition; None if there is none yet."""
-        if 0 <= partition < PyList_GET_SIZE(self.queues):
-            return <PartitionQueue>PyList_GET_ITEM(self.queues, partition)
+        if 0 <= partition < len(self.queues):
+            return <PartitionQueue>self.queues[partition]
         return None
+
+    @cython.critical_section
+    cdef TopicView partitions_now(self):
+        """Return its partitions as they are known now; None if they are not."""
+        return self.view
+
+    @cython.critical_section
+    cdef void use(self, TopicView view) noexcept:
+        self.view = view
 
     cdef int reserve_load(self, Py_ssize_t count) except -1:
         """Make room for the load of so many partitions."""
@@ -271,10 +279,16 @@ cdef class RecordAccumulator:
     def publish(self, ClusterView view not None):
         """Use this state of the cluster from now on."""
         cdef TopicInfo info
-        self.view = view
+        with cython.critical_section(self):
+            self.view = view
         for info in self._topic_list:
-            info.view = view.topic(info.name)
+            info.use(view.topic(info.name))
         self._topology_changed = True
+
+    @cython.critical_section
+    cdef ClusterView view_now(self):
+        """Return the state of the cluster as it is known now."""
+        return self.view
 
     # On any thread: records in.
 
@@ -368,7 +382,7 @@ cdef class RecordAccumulator:
             if partition != -1:
                 queue = self.queue_of(info, partition)
             else:
-                view = info.view
+                view = info.partitions_now()
                 if view is None or view.partition_count == 0:
                     if fresh is not None:
                         fresh.discard()
@@ -551,23 +565,30 @@ cdef class RecordAccumulator:
         kb_lock_release(&self._unsealed_lock)
 
     cdef TopicInfo info_of(self, str topic):
-        cdef TopicInfo info = self._last_info
+        cdef TopicInfo info = self._info_used_last()
         if info is None or info.name is not topic:
             found = self._topics.get(topic)
-            info = self._last_info = <TopicInfo>found if found is not None else self._new_topic(topic)
+            info = <TopicInfo>found if found is not None else self._new_topic(topic)
+            with cython.critical_section(self):
+                self._last_info = info
         return info
+
+    @cython.critical_section
+    cdef TopicInfo _info_used_last(self):
+        return self._last_info
 
     cdef TopicInfo info_if_known(self, str topic):
         """Return None if the partitions are unknown; nothing is kept for a topic that never existed."""
-        cdef TopicInfo info = self._last_info
+        cdef TopicInfo info = self._info_used_last()
         if info is None or info.name is not topic:
-            if topic not in self._topics and self.view.topic(topic) is None:
+            if topic not in self._topics and self.view_now().topic(topic) is None:
                 return None
             info = self.info_of(topic)
         return info if info.view is not None else None
 
     cdef TopicInfo _new_topic(self, str topic):
         cdef TopicInfo info = TopicInfo.__new__(TopicInfo)
+        cdef ClusterView view
         cdef Py_ssize_t name_bytes
         info.name = topic
         info.raw.name.data = <const uint8_t *>PyUnicode_AsUTF8AndSize(topic, &name_bytes)
@@ -577,12 +598,15 @@ cdef class RecordAccumulator:
         info.queues = []
         info.sticky = StickyPartitioner(self.context.batch_size,
                                         self._random + <uint64_t>len(self._topic_list))
-        info.view = self.view.topic(topic)
+        info.view = self.view_now().topic(topic)
         # setdefault is atomic: two threads that meet a new topic get the same object
         found = self._topics.setdefault(topic, info)
         if found is info:
-            self._topic_list.append(info)
-            info.view = self.view.topic(topic)  # from now on `publish` updates it
+            self._topic_list.append(info)  # from now on `publish` updates it
+            view = None
+            while view is not self.view:  # or it came in between, and this view is the older one
+                view = self.view_now()
+                info.use(view.topic(topic))
         return found
 
     cdef PartitionQueue queue_of(self, TopicInfo info, int32_t partition):
@@ -747,10 +771,11 @@ cdef class RecordAccumulator:
     cdef int _set_load(self, TopicInfo info, set slow) except -1:
         """Pass the lengths of the queues to the sticky state of a topic."""
         cdef PartitionQueue queue
+        cdef TopicView view = info.partitions_now()
         cdef int32_t count = 0
         cdef Py_ssize_t i, queue_count = len(info.queues)
         # a partition without a queue would never be chosen by its load
-        if self._adaptive and info.view is not None and info.queue_count >= info.view.partition_count:
+        if self._adaptive and view is not None and info.queue_count >= view.partition_count:
             info.reserve_load(queue_count)
             for i in range(queue_count):
                 queue = info.queues[i]
@@ -812,7 +837,7 @@ cdef class RecordAccumulator:
         return 0
 
     cdef int _find_leader(self, PartitionQueue queue) except -1:
-        cdef TopicView view = self.view.topic(queue.topic)
+        cdef TopicView view = self.view_now().topic(queue.topic)
         kb_lock_acquire(&queue.raw.lock)
         try:
             queue.raw.leader = queue.raw.leader_epoch = -1

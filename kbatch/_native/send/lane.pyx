@@ -377,7 +377,7 @@ cdef class Lane:
         self._raw.transaction = transaction
         self._raw.ends_when_answered = ends_when_answered
         self._raw.has_accepted = False
-        self._raw.node_count = 0
+        self._forget_nodes()
         self._of_loan.clear()
         self._raw.look_ns = INT64_MAX
         self._raw.is_changed = is_changed
@@ -404,9 +404,11 @@ cdef class Lane:
         sensors : RequestSensors or None
             Record its requests.
         """
-        cdef kb_lane_node *node = kb_lane_add_node(&self._raw)
+        cdef kb_lane_node *node
         cdef kb_lane_request *raw
         cdef LaneRequest request
+        with cython.critical_section(self):
+            node = kb_lane_add_node(&self._raw)
         if node == NULL:
             raise MemoryError("no memory for a connection of the lane")
         node.node_id = node_id
@@ -523,7 +525,12 @@ cdef class Lane:
 
     def has_answered(self):
         """True if there is something to `complete`."""
-        return kb_lane_answered_ns(&self._raw) != INT64_MAX or len(self._completed) > 0
+        return kb_lane_answered_ns(&self._raw) != INT64_MAX or self._has_completed()
+
+    @cython.critical_section
+    cdef bint _has_completed(self) noexcept:
+        """True if there are callbacks to hand on."""
+        return len(self._completed) > 0
 
     def complete(self):
         """Complete the batches of all accepted requests, in order. Any thread may call this; when it returns,
@@ -541,7 +548,8 @@ cdef class Lane:
 
     cdef int _hand_on(self) except -1:
         cdef list acknowledged = self._acknowledged, completed = self._completed
-        self._acknowledged, self._completed = [], []
+        with cython.critical_section(self):
+            self._acknowledged, self._completed = [], []
         if acknowledged:
             self._on_acknowledged(acknowledged)
         if completed:
@@ -560,7 +568,7 @@ cdef class Lane:
                 self._complete_all()
             finally:
                 self._completer = 0
-        if self._completed:
+        if self._has_completed():
             self._queue.ring()
 
     cdef bint _complete_all(self) except -1:
@@ -621,8 +629,12 @@ cdef class Lane:
             ))
             free(node.in_)
             node.in_ = NULL
-        self._raw.node_count = 0
+        self._forget_nodes()
         return lent
+
+    @cython.critical_section
+    cdef void _forget_nodes(self) noexcept:
+        self._raw.node_count = 0
 
     cdef list _requests(self, kb_lane_node *node):
         cdef list requests = []
@@ -643,6 +655,7 @@ cdef class Lane:
         node.last = NULL
         return requests
 
+    @cython.critical_section
     def unanswered_count(self):
         """Return the number of unanswered requests during a loan. Any thread may call this."""
         cdef int32_t i, count = 0

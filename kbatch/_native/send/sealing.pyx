@@ -7,7 +7,7 @@ the small ones itself and has other threads seal the rest.
 `send_table` fills batches faster than one thread compresses them, and hands them to a SealQueue. A batch that
 is closed is sealed by the one thread that it was handed to, or by none. A signal handler runs between two
 steps of Python code, and what it raises must not come between closing and handing over. So the whole way from
-`seal` to the thread that takes the batch is native. The GIL guards it.
+`seal` to the thread that takes the batch is native.
 """
 
 cimport cython
@@ -81,23 +81,37 @@ cdef class SealQueue:
 
     def seal(self, batch not None):
         """Hand a closed batch to the threads; seal it here if it is small, or if they have enough to do."""
-        cdef int64_t size = batch.records_bytes
-        if self._is_stopped or size < _small_bytes or self._unfinished_count >= _backlog * self.thread_count:
+        if batch.records_bytes < _small_bytes or not self._may_put():
             batch.seal()
             return
-        self._unfinished_count += 1
         try:
             self._put(batch)
         except BaseException:
-            self._unfinished_count -= 1
+            self._count_unfinished(-1)
             batch.seal()
             raise
+
+    @cython.critical_section
+    cdef bint _may_put(self) noexcept:
+        """Count one more batch for the threads, unless they have enough to do."""
+        if self._is_stopped or self._unfinished_count >= _backlog * self.thread_count:
+            return False
+        self._unfinished_count += 1
+        return True
+
+    @cython.critical_section
+    cdef void _count_unfinished(self, int change) noexcept:
+        self._unfinished_count += change
+
+    @cython.critical_section
+    cdef void _count_thread(self, int change) noexcept:
+        self.thread_count += change
 
     def work(self):
         """Seal what is handed over until `stop`."""
         if self._is_stopped:
             return
-        self.thread_count += 1
+        self._count_thread(1)
         while True:
             batch = self._get()
             if batch is None:
@@ -107,8 +121,8 @@ cdef class SealQueue:
             except BaseException:
                 logger.exception("%r cannot be sealed", batch)
             del batch  # or it would live until the next one comes
-            self._unfinished_count -= 1
-        self.thread_count -= 1
+            self._count_unfinished(-1)
+        self._count_thread(-1)
 
     def stop(self):
         """End the threads after what they have; later batches are sealed by the caller."""

@@ -38,6 +38,9 @@ from kbatch._native.send.encoded_batch cimport PendingBatch
 from kbatch._native.send.accumulator import Refusal
 from kbatch.errors import PartialSendError, RecordTooLargeError
 
+cdef extern from "flags.h" nogil:
+    int64_t kb_count_add(int64_t *count, int64_t change) noexcept
+
 cdef object NO_METADATA = Refusal.METADATA
 cdef object NO_SERIALIZER = Refusal.SERIALIZER
 
@@ -443,11 +446,11 @@ cdef class RecordSender:
         return self._key_topics is None or key is None or topic in self._key_topics
 
     cdef object _send_refused(self, object pending, object refusal, bint may_wait):
-        self._slow_count += 1
+        kb_count_add(&self._slow_count, 1)
         return self._send_slowly(pending, refusal, may_wait)
 
     cdef int _refuse(self, object pending, object error) except -1:
-        self._refused_count += 1
+        kb_count_add(&self._refused_count, 1)
         self._handle_refused(pending, error)
         return 0
 
@@ -458,10 +461,12 @@ cdef class RecordSender:
 
     cdef object _attempt_batch(self, PendingBatch batch, Claim claim):
         cdef TopicInfo info
+        cdef TopicView view
         if not batch.is_checked:
             batch.check(self._accumulator.context.attributes, self.max_request_bytes)
         info = self._accumulator.info_if_known(batch.topic)
-        if info is None or info.view.partition_count <= batch.checked_partition:
+        view = None if info is None else info.partitions_now()
+        if view is None or view.partition_count <= batch.checked_partition:
             return NO_METADATA
         return self._accumulator.accept_batch(info, batch, self._accumulator.now_ns(), self._claim(claim))
 
@@ -521,8 +526,8 @@ cdef class RecordSender:
     @cython.final
     cdef bint _choose_partition(self, TopicInfo info, Ready *ready, bytes key, bytes value) except -1:
         """False if the requested partition, or any at all, is unknown."""
-        cdef TopicView view = info.view
-        if view.partition_count <= max(ready.given_partition, 0):
+        cdef TopicView view = info.partitions_now()
+        if view is None or view.partition_count <= max(ready.given_partition, 0):
             return False
         if ready.given_partition >= 0:
             ready.partition = ready.given_partition

@@ -143,7 +143,7 @@ cdef class TableSender:
             block_rows = NAMED_BLOCK_ROWS
         else:
             self._topics.add(topic)
-            block_rows = ROWS_A_PARTITION * self._accumulator.view.partition_count(topic)
+            block_rows = ROWS_A_PARTITION * self._accumulator.view_now().partition_count(topic)
             block_rows = min(max(block_rows, BLOCK_ROWS), LARGEST_BLOCK_ROWS)
         self._columns = TableColumns(names, block_rows)
         self._topic_numbers = <int32_t *>grown(NULL, block_rows * sizeof(int32_t))
@@ -193,7 +193,7 @@ cdef class TableSender:
             if not self._has_block:
                 if not self._is_read and not self._read_block():
                     return True
-                self.unknown_partitions = self._topics.unknown(self._accumulator.view)
+                self.unknown_partitions = self._topics.unknown(self._accumulator.view_now())
                 if self.unknown_partitions:
                     return NO_METADATA
                 with nogil:
@@ -262,7 +262,7 @@ cdef class TableSender:
         """
         cdef PartitionRows part
         cdef int64_t first
-        self.outcome.end_error = error
+        self.outcome.note_end(error)
         if self._has_block:
             for part in self._topics.kept_parts:
                 self.outcome.reject(self._order + part.next, part.end - part.next, self._first_row, error)
