@@ -134,6 +134,16 @@ def _unpacked(version: str, target: Platform) -> Interpreter:
     return Interpreter("emulated", (emulator, "-L", str(root), python), home, headers)
 
 
+def debian_source(release: str, package: str, folder: Path) -> Path:
+    """Return the archive of the source of one of Debian's packages, which is downloaded into a folder.
+
+    Raises
+    ------
+    NoInterpreterError
+    """
+    return _Archive(release, _this_platform()).source(package, folder)
+
+
 @cache
 def _mirror() -> str:
     """Return the address of the machine's own mirror of Debian."""
@@ -166,17 +176,31 @@ class _Archive:
             mark.touch()
         return root
 
+    def source(self, package: str, folder: Path) -> Path:
+        """Return the archive of a package's source, in a folder."""
+        if shutil.which("apt-get") is None:
+            raise NoInterpreterError(f"there is no apt-get, to download the source of {package}")
+        self._update("deb-src")
+        folder.mkdir(parents=True, exist_ok=True)
+        self._apt("source", "--download-only", package, folder=folder)
+        (archive,) = folder.glob("*.orig.tar.?z")
+        return archive
+
     def _download(self, packages: tuple[str, ...]) -> None:
+        self._update("deb")
+        self._apt("install", "--yes", "--no-install-recommends", "--download-only", *packages)
+
+    def _update(self, kind: str) -> None:
+        """Download the lists of packages, or of their sources."""
         for name in ("lists/partial", "cache/archives/partial"):
             (self._folder / name).mkdir(parents=True, exist_ok=True)
         (self._folder / "status").touch()
         architecture = self._target.debian
-        source = f"deb [arch={architecture} signed-by={KEYRING}] {_mirror()} {self._release} main\n"
+        source = f"{kind} [arch={architecture} signed-by={KEYRING}] {_mirror()} {self._release} main\n"
         (self._folder / "sources.list").write_text(source)
         self._apt("update")
-        self._apt("install", "--yes", "--no-install-recommends", "--download-only", *packages)
 
-    def _apt(self, *arguments: str) -> None:
+    def _apt(self, *arguments: str, folder: Path | None = None) -> None:
         settings = {
             "APT::Architecture": self._target.debian,
             "APT::Architectures": self._target.debian,
@@ -189,10 +213,10 @@ class _Archive:
             "APT::Sandbox::User": "",  # the folder need not be readable by another user
         }
         options = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
-        self._run("apt-get", "-qq", *options, *arguments)
+        self._run("apt-get", "-qq", *options, *arguments, folder=folder)
 
-    def _run(self, *command: str) -> None:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    def _run(self, *command: str, folder: Path | None = None) -> None:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         if done.returncode:
             raise NoInterpreterError(f"{command[0]} failed, {self._release}: {done.stderr.strip()[-500:]}")
 

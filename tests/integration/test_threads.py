@@ -1,4 +1,7 @@
-"""Threads that share clients, or use clients of their own beside each other."""
+"""Threads that share clients, or use clients of their own beside each other.
+
+`python -m release.free_threaded` runs this without the GIL, where they really run at the same time.
+"""
 
 from __future__ import annotations
 
