@@ -98,10 +98,13 @@ cdef class AnswerReader:
 
     cdef Fetched _result_of(self, const kb_fetch_walked *walked, Source source, FrameShare share):
         cdef PartitionReading reading = <PartitionReading>walked.reading.owner
-        cdef bytes topic_id = reading._topic_id
+        cdef bytes topic_id = None
         cdef FetchedRecords records = None
         cdef Fetched fetched
-        if memcmp(walked.topic_id, reading._reading.topic_id, 16) != 0:  # it has got another one since
+        with cython.critical_section(reading):
+            if memcmp(walked.topic_id, reading._reading.topic_id, 16) == 0:
+                topic_id = reading._topic_id
+        if topic_id is None:  # it has got another one since
             topic_id = PyBytes_FromStringAndSize(<const char *>walked.topic_id, 16)
         if walked.row_bound > 0:
             records = records_of_walk(source, walked, reading.topic_name, topic_id,

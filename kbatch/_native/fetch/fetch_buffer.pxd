@@ -14,6 +14,8 @@ cdef class CompletedFetch:
     cdef public object columns
     cdef public int64_t row_count
 
+    cdef FetchedRecords records_now(self)
+    cdef object columns_now(self)
     cdef int64_t rows_taken(self) noexcept
     cdef bint is_decoding(self) except -1
     cdef bint is_over(self) except -1
@@ -29,7 +31,7 @@ cdef class QueuedCursor(ReadCursor):
     cdef public object queue             # a deque of CompletedFetch
 
     cdef CompletedFetch head(self)
-    cdef CompletedFetch tail(self)
+    cdef CompletedFetch at(self, Py_ssize_t index)
     cdef bint keeps_silent(self) noexcept
 
 
@@ -41,7 +43,7 @@ cdef class FetchBuffer:
     cdef public dict _uncommitted        # cursors that have moved since they were last committed
     cdef public dict _before             # cursors, and where they were before the last delivery
     cdef public bint _is_iterating       # in that
-    cdef readonly int64_t changes
+    cdef readonly int64_t changes        # native code reads it by `change_count`
     cdef readonly int64_t polled_changes
     cdef readonly int64_t poll_count
     cdef int64_t _quiet_changes          # with nothing in them for a poll that finds records
@@ -54,6 +56,7 @@ cdef class FetchBuffer:
     cdef Releases _release
     cdef public object _wake
 
+    cdef int64_t change_count(self) noexcept
     cdef bint may_take(self) noexcept
     cdef bint may_wait(self) noexcept
     cpdef note_moved(self, QueuedCursor cursor)
@@ -61,16 +64,22 @@ cdef class FetchBuffer:
     cpdef add(self, QueuedCursor cursor)
     cpdef end(self, QueuedCursor cursor)
     cdef int _end(self, QueuedCursor cursor) except -1
+    cdef int _drop(self, QueuedCursor cursor) except -1
     cpdef sort(self)
     cdef int _sort_result(self, object result) except -1
     cdef int _put(self, QueuedCursor cursor, Fetched fetched) except -1
     cpdef drop(self, QueuedCursor cursor)
-    cdef QueuedCursor next_cursor(self, int64_t generation=*)
+    cdef bint has_record(self) except -1
+    cdef QueuedCursor _next_cursor(self, int64_t generation)
     cpdef bint starves(self) except -1
     cpdef move_to_end(self, QueuedCursor cursor)
+    cdef int _move_to_end(self, QueuedCursor cursor) except -1
     cpdef discard_head(self, QueuedCursor cursor)
+    cdef object _discard_head(self, QueuedCursor cursor)
     cpdef QueuedCursor next_with_record(self, bint raises, int64_t generation=*)
+    cdef QueuedCursor _next_with_record(self, bint raises, int64_t generation)
     cpdef take_next(self, Py_ssize_t most, bint raises, int64_t generation=*)
+    cdef object _take_next(self, Py_ssize_t most, bint raises, int64_t generation)
     cpdef list take_records(self, Py_ssize_t most)
     cpdef dict take_moves(self)
     cpdef note_poll(self, int64_t changes)

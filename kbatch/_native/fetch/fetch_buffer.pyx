@@ -9,9 +9,9 @@ The program has what lies before the `last` of a cursor, and nothing else says s
 everything else is done. All of it is native, so a signal handler runs only in what the buffer calls: a
 subclass, which judges unusual results; the engine, which gets memory back; deserializers of columns.
 
-Workers that decode ahead of the program may sort, too, and a read may be ended by any thread. So between two
-calls of Python code, where the GIL may change hands, queues are as they must be: what arrives for a partition
-that is no longer read goes back.
+Workers that decode ahead of the program may sort, too, and a read may be ended by any thread. Each call has
+the GIL, or without one is a critical section of the buffer. Both may go to another thread where Python code
+is called. So there queues are as they must be: what arrives for a partition that is no longer read goes back.
 
 The buffer also counts the `changes` that polls must look at, and remembers up to which one they have found
 nothing to do but to take or to await records. Until the next change QuickPolls do only that.
@@ -23,6 +23,10 @@ from kbatch._native.fetch.arrivals cimport Arrivals
 from kbatch._native.fetch.releases cimport Releases
 
 from typing import NamedTuple
+
+cdef extern from "flags.h" nogil:
+    int64_t kb_count_add(int64_t *count, int64_t change) noexcept
+    int64_t kb_count_load(const int64_t *count) noexcept
 
 # The time of what is never due.
 cdef int64_t NEVER_NS = 2**63 - 1
@@ -102,23 +106,30 @@ cdef class CompletedFetch:
 
     @property
     def records(self):
-        return None if self.fetched is None else self.fetched.records
+        return self.records_now()
+
+    cdef FetchedRecords records_now(self):
+        return None if self.fetched is None else self.fetched.records_now()
+
+    @cython.critical_section
+    cdef object columns_now(self):
+        return self.columns
 
     @property
     def first_row(self):
         return self.rows_taken()
 
     cdef int64_t rows_taken(self) noexcept:
-        if self.fetched is None or self.fetched.records is None:
-            return self.row_count
-        return max(self.row_count, self.fetched.records.taken_count)
+        cdef FetchedRecords records = self.records_now()
+        return self.row_count if records is None else max(self.row_count, records.taken_count)
 
     @property
     def is_busy(self):
         return self.is_decoding()
 
     cdef bint is_decoding(self) except -1:
-        return self.columns is not None and self.columns.is_busy
+        columns = self.columns_now()
+        return columns is not None and columns.is_busy
 
     @property
     def is_used_up(self):
@@ -126,8 +137,9 @@ cdef class CompletedFetch:
 
     cdef bint is_over(self) except -1:
         # first: a worker may let go of the records as soon as it has decoded them
-        cdef FetchedRecords records = None if self.fetched is None else self.fetched.records
-        decoded = None if self.columns is None else self.columns.decoded
+        cdef FetchedRecords records = self.records_now()
+        columns = self.columns_now()
+        decoded = None if columns is None else columns.decoded
         if decoded is not None:
             return self.rows_taken() >= <int64_t>decoded.row_count
         return records is None or records.is_over()
@@ -137,12 +149,12 @@ cdef class CompletedFetch:
         return self.fault()
 
     cdef object fault(self):
-        decoded = None if self.columns is None else self.columns.decoded
+        cdef FetchedRecords records = self.records_now()
+        columns = self.columns_now()
+        decoded = None if columns is None else columns.decoded
         if decoded is not None:
             return decoded.error
-        if self.fetched is None or self.fetched.records is None:
-            return self.failure
-        return self.fetched.records.fault
+        return self.failure if records is None else records.fault_now()
 
 
 cdef class QueuedCursor(ReadCursor):
@@ -178,11 +190,16 @@ cdef class QueuedCursor(ReadCursor):
 
     cdef CompletedFetch head(self):
         """Return the first fetch of the queue; None if there is none."""
-        return self.queue[0] if self.queue else None
+        return self.at(0)
 
-    cdef CompletedFetch tail(self):
-        """Return its last fetch; there must be one."""
-        return self.queue[len(self.queue) - 1]
+    cdef CompletedFetch at(self, Py_ssize_t index):
+        """Return a fetch of the queue; None if it has fewer. Any thread may call this."""
+        if index < len(self.queue):
+            try:
+                return self.queue[index]
+            except IndexError:  # another thread has taken it away just now
+                pass
+        return None
 
 
 cdef class FetchBuffer:
@@ -227,13 +244,16 @@ cdef class FetchBuffer:
 
     # What polls must look at
 
+    cdef int64_t change_count(self) noexcept:
+        return kb_count_load(&self.changes)
+
     def note_change(self):
         """Make the next poll look at all that may have happened, and an iteration poll after the record that
         the program has. Any thread may call it.
         """
-        self.changes += 1
+        kb_count_add(&self.changes, 1)
         for cursor in list(self.assigned.values()):
-            (<QueuedCursor>cursor).iterator = None
+            (<QueuedCursor>cursor).use(None)
 
     def note_quiet(self, *, bint awaits):
         """Record that a poll has found nothing to do but to take records; or, if it `awaits` some, nothing
@@ -245,30 +265,32 @@ cdef class FetchBuffer:
 
     cdef bint may_take(self) noexcept:
         """True if a poll has nothing to do but to take the records that are there."""
-        return self.changes == self._quiet_changes
+        return self.change_count() == self._quiet_changes
 
     cdef bint may_wait(self) noexcept:
         """True if a poll has nothing to do but to wait for records."""
-        return self.changes == self._awaited_changes
+        return self.change_count() == self._awaited_changes
 
+    @cython.critical_section
     cpdef note_poll(self, int64_t changes):
         """Count what was delivered as processed. Discard what an iteration has used up: a poll then waits
         without looking at it first. `changes` is their number before the poll has looked at anything.
         """
         cdef QueuedCursor cursor
+        cdef CompletedFetch fetch
         iterated = list(self._before) if self._is_iterating else ()
         self._before.clear()
         self._is_iterating = False
         self.polled_changes = changes
         self.poll_count += 1
         for cursor in iterated:
-            if cursor.is_read and cursor.queue and not cursor.head().is_decoding():
-                self.discard_head(cursor)
+            if cursor.is_read and (fetch := cursor.head()) is not None and not fetch.is_decoding():
+                self._discard_head(cursor)
 
     # Where the program is
 
     cpdef note_moved(self, QueuedCursor cursor):
-        """Note that the position in a partition has moved."""
+        """Note that the position in a partition has moved, for the one thread that has records of it."""
         self._moved[cursor] = self._uncommitted[cursor] = None
 
     cpdef dict take_moves(self):
@@ -276,20 +298,23 @@ cdef class FetchBuffer:
         cdef QueuedCursor cursor
         cdef dict moved = self._moved
         self._moved = {}
-        return {cursor.partition: cursor.last for cursor in moved if cursor.last is not None}
+        return {cursor.partition: last for cursor in moved if (last := cursor.last_now()) is not None}
 
     cpdef FetchIterator begin_iterator(self, QueuedCursor cursor, FetchedRecords records, Py_ssize_t most):
         """Return an iterator over up to so many records of a partition."""
-        self._before[cursor] = cursor.last
+        cdef FetchIterator iterator = iterator_over(cursor, records, most)
+        self._before[cursor] = cursor.last_now()
         self._uncommitted[cursor] = None
         self._is_iterating = True
-        cursor.iterator = iterator_over(cursor, records, most)
-        if self.changes != self.polled_changes:  # which has ended no iterator since, and would not again
-            cursor.iterator = iterator_over(cursor, records, 1)
-        return cursor.iterator
+        cursor.use(iterator)
+        if self.change_count() != self.polled_changes:  # the change has ended no iterator since
+            iterator = iterator_over(cursor, records, 1)
+            cursor.use(iterator)
+        return iterator
 
     # Which partitions
 
+    @cython.critical_section
     cpdef add(self, QueuedCursor cursor):
         """Read a partition, instead of an earlier state of it."""
         cdef QueuedCursor before = self.assigned.get(cursor.partition)
@@ -300,6 +325,7 @@ cdef class FetchBuffer:
             cursor.is_paused, cursor.is_left_out = before.is_paused, before.is_left_out
             self._end(before)
 
+    @cython.critical_section
     cpdef end(self, QueuedCursor cursor):
         """Read a partition no more. Any thread may call it."""
         if self.assigned.get(cursor.partition) is cursor:
@@ -311,11 +337,11 @@ cdef class FetchBuffer:
         self._moved.pop(cursor, None)
         self._uncommitted.pop(cursor, None)
         self._before.pop(cursor, None)
-        self.drop(cursor)
-        return 0
+        return self._drop(cursor)
 
     # What arrives
 
+    @cython.critical_section
     cpdef sort(self):
         """Put what has arrived into the queues. An interrupt in it neither loses nor doubles a result. If
         another thread sorts, that does it.
@@ -335,6 +361,7 @@ cdef class FetchBuffer:
             self._is_sorting = False
 
     cdef int _sort_result(self, object result) except -1:
+        cdef CompletedFetch last
         cdef Fetched fetched = result if isinstance(result, Fetched) else None
         cdef int64_t generation = result.generation if fetched is None else fetched.generation
         cdef QueuedCursor cursor = self.assigned.get(result.partition if fetched is None
@@ -345,13 +372,14 @@ cdef class FetchBuffer:
             if fetched is not None:
                 self.give_back(fetched, 0)
             return 0
-        if not cursor.queue or cursor.tail().result is not result:
+        last = cursor.at(len(cursor.queue) - 1) if cursor.queue else None
+        if last is None or last.result is not result:
             if fetched is None:
                 self._put_unusual(cursor, result)
             else:
                 self._put(cursor, fetched)
         if not cursor.is_read:  # it was ended meanwhile
-            self.drop(cursor)
+            self._drop(cursor)
         elif cursor.queue:
             self._round_robin.setdefault(cursor, cursor)
         return 0
@@ -360,8 +388,8 @@ cdef class FetchBuffer:
         cdef CompletedFetch fetch
         if fetched.partition in self.faulty:
             self._end_fault(cursor)
-        if cursor.last is None and not self.find_position(cursor):
-            cursor.last = LastRead(fetched.from_offset - 1, topic_id=fetched.topic_id)
+        if cursor.last_now() is None and not self.find_position(cursor):
+            cursor.note_last(LastRead(fetched.from_offset - 1, topic_id=fetched.topic_id))
         fetch = CompletedFetch.__new__(CompletedFetch)
         fetch.result = fetch.fetched = fetched
         cursor.queue.append(fetch)
@@ -373,11 +401,15 @@ cdef class FetchBuffer:
             self._wake()
         return 0
 
+    @cython.critical_section
     cpdef drop(self, QueuedCursor cursor):
         """Drop what was fetched of a partition."""
+        self._drop(cursor)
+
+    cdef int _drop(self, QueuedCursor cursor) except -1:
         cdef CompletedFetch fetch
         cdef bint is_awaited = False
-        cursor.iterator = None
+        cursor.use(None)
         self._round_robin.pop(cursor, None)
         while cursor.queue:
             fetch = cursor.queue.popleft()
@@ -385,6 +417,7 @@ cdef class FetchBuffer:
                 is_awaited = True
         if is_awaited:
             self._wake()
+        return 0
 
     # What there is
 
@@ -408,8 +441,8 @@ cdef class FetchBuffer:
         while left:
             longer = []
             for cursor in left:
-                if not cursor.keeps_silent() and index < len(cursor.queue):
-                    fetch = cursor.queue[index]
+                fetch = None if cursor.keeps_silent() else cursor.at(index)
+                if fetch is not None:
                     longer.append(cursor)
                     yield cursor, fetch
             left = longer
@@ -418,19 +451,26 @@ cdef class FetchBuffer:
     @property
     def has_next(self):
         """True if `next_with_record` has something to return or raise."""
-        return self.next_cursor() is not None
+        return self.has_record()
 
-    cdef QueuedCursor next_cursor(self, int64_t generation=ANY):
+    @cython.critical_section
+    cdef bint has_record(self) except -1:
+        return self._next_cursor(ANY) is not None
+
+    cdef QueuedCursor _next_cursor(self, int64_t generation):
         cdef QueuedCursor cursor
+        cdef CompletedFetch fetch
         for each in self._round_robin:
             cursor = each
             if generation != ANY and cursor.generation != generation:
                 continue
             # an interrupt may have left an empty queue here
-            if cursor.queue and not cursor.keeps_silent() and not cursor.head().is_decoding():
+            fetch = cursor.head()
+            if fetch is not None and not cursor.keeps_silent() and not fetch.is_decoding():
                 return cursor
         return None
 
+    @cython.critical_section
     cpdef bint starves(self) except -1:
         """True if only partitions that are silent have something here, and their memory keeps the others from
         being fetched.
@@ -447,13 +487,22 @@ cdef class FetchBuffer:
                 has_silent = True
         return has_silent
 
+    @cython.critical_section
     cpdef move_to_end(self, QueuedCursor cursor):
         """Serve the other partitions first."""
+        self._move_to_end(cursor)
+
+    cdef int _move_to_end(self, QueuedCursor cursor) except -1:
         if self._round_robin.pop(cursor, None) is not None and cursor.queue:
             self._round_robin[cursor] = cursor
+        return 0
 
+    @cython.critical_section
     cpdef discard_head(self, QueuedCursor cursor):
         """Discard what is used up at the head of the queue. Return an error that is there."""
+        return self._discard_head(cursor)
+
+    cdef object _discard_head(self, QueuedCursor cursor):
         cdef CompletedFetch fetch
         cdef Fetched fetched
         while (fetch := cursor.head()) is not None and fetch.is_over():
@@ -463,9 +512,9 @@ cdef class FetchBuffer:
             self.note_moved(cursor)
             if fetched is None:
                 moved = fetch.result
-                cursor.last = LastRead(moved.to_offset - 1, moved.last_epoch, moved.topic_id)
+                cursor.note_last(LastRead(moved.to_offset - 1, moved.last_epoch, moved.topic_id))
             elif fetched.next_offset > cursor.next_offset():
-                cursor.last = LastRead(fetched.next_offset - 1, fetched.last_epoch, fetched.topic_id)
+                cursor.note_last(LastRead(fetched.next_offset - 1, fetched.last_epoch, fetched.topic_id))
             if fetched is not None:
                 self.give_back(fetched, fetch.rows_taken())  # first: after an interrupt it is done again
             if not cursor.is_read:  # it was ended meanwhile
@@ -474,54 +523,67 @@ cdef class FetchBuffer:
                 self.passed.append((fetch.result, fetch.rows_taken()))
             if cursor.head() is fetch:  # or else it was dropped meanwhile
                 cursor.queue.popleft()
-            self.move_to_end(cursor)
+            self._move_to_end(cursor)
         return None
 
     # Taking
 
+    @cython.critical_section
     cpdef QueuedCursor next_with_record(self, bint raises, int64_t generation=ANY):
         """Return the next partition of the rotation, whose first fetch has another record. None if nothing
         is there, or instead of raising an error. With a generation, the others are not looked at.
         """
+        return self._next_with_record(raises, generation)
+
+    cdef QueuedCursor _next_with_record(self, bint raises, int64_t generation):
         cdef QueuedCursor cursor
         cdef CompletedFetch fetch
-        while (cursor := self.next_cursor(generation)) is not None:
-            cursor.iterator = None
+        cdef FetchedRecords records
+        while (cursor := self._next_cursor(generation)) is not None:
+            cursor.use(None)
             fetch = cursor.head()
-            if fetch.columns is not None:
-                fetch.columns.forget()
-            if (error := self.discard_head(cursor)) is not None:
+            columns = None if fetch is None else fetch.columns_now()
+            if columns is not None:
+                columns.forget()
+            if (error := self._discard_head(cursor)) is not None:
                 if raises:
                     raise self._raised(cursor, error)
                 return None
             fetch = cursor.head()
             if fetch is None or fetch.is_decoding() or fetch.fetched is None:
                 continue
-            if fetch.fetched.records is not None and fetch.fetched.records.skip_to(cursor.next_offset()):
+            records = fetch.records_now()
+            if records is not None and records.skip_to(cursor.next_offset()):
                 return cursor
         return None
 
+    @cython.critical_section
     cpdef take_next(self, Py_ssize_t most, bint raises, int64_t generation=ANY):
         """Return the next records of one fetch as PolledRecords, `most` at most, which count as delivered.
         None if nothing is there, or instead of raising an error. With a generation, the others keep theirs.
         """
+        return self._take_next(most, raises, generation)
+
+    cdef object _take_next(self, Py_ssize_t most, bint raises, int64_t generation):
         cdef list records
         cdef CompletedFetch fetch
+        cdef FetchedRecords left
         cdef int64_t first_row
-        cdef QueuedCursor cursor = self.next_with_record(raises, generation)
-        if cursor is None or (fetch := cursor.head()) is None:
+        cdef QueuedCursor cursor = self._next_with_record(raises, generation)
+        if cursor is None or (fetch := cursor.head()) is None or (left := fetch.records_now()) is None:
             return None
-        self._before.setdefault(cursor, cursor.last)
+        self._before.setdefault(cursor, cursor.last_now())
         first_row = fetch.rows_taken()
-        records = cursor.take(fetch.fetched.records, most)
+        records = cursor.take(left, most)
         self.note_moved(cursor)
-        self.discard_head(cursor)
+        self._discard_head(cursor)
         return _new_tuple(PolledRecords, (cursor.partition, fetch, first_row, len(records), records))
 
+    @cython.critical_section
     cpdef list take_records(self, Py_ssize_t most):
         """Return the next records, `most` at most, which count as delivered."""
         cdef list polled = []
-        while most > 0 and (taken := self.take_next(most, not polled)) is not None:
+        while most > 0 and (taken := self._take_next(most, not polled, ANY)) is not None:
             polled.append(taken)
             most -= <Py_ssize_t>taken.row_count
         return polled

@@ -86,6 +86,7 @@ cdef class FetchedRecords:
     cdef bint _has_record(self) except -1
     cdef int64_t _record_offset(self) noexcept
     cdef bint is_over(self) noexcept
+    cdef object fault_now(self)
     cpdef list take_records(self, Py_ssize_t count)
     cpdef bint skip_to(self, int64_t offset) except -1
     cdef ConsumerRecord next_record(self)

@@ -189,6 +189,7 @@ cdef class FetchedRecords:
         self._start.end_offset = min(to_offset, visible_end)
         self._start.last_epoch = -1
 
+    @cython.critical_section
     cdef object _view(self):
         """Return the bytes of the batches; made of a frame when they are first needed."""
         cdef Py_ssize_t at
@@ -352,8 +353,9 @@ cdef class FetchedRecords:
             with nogil:
                 while self._next(&reading) and self._append(&reading, chunks):
                     pass
-            self.position = reading.position
-            self._note_fault(&reading)
+            with cython.critical_section(self):
+                self.position = reading.position
+                self._note_fault(&reading)
         finally:
             _end(&reading)
         return chunks.take(self._view())
@@ -390,9 +392,15 @@ cdef class FetchedRecords:
     def is_used_up(self):
         return self.is_over()
 
+    @cython.critical_section
     cdef bint is_over(self) noexcept:
         return self._stage == ENDED and self._ahead is None
 
+    @cython.critical_section
+    cdef object fault_now(self):
+        return self.fault
+
+    @cython.critical_section
     cpdef list take_records(self, Py_ssize_t count):
         """Return the next visible records as objects.
 
@@ -431,6 +439,7 @@ cdef class FetchedRecords:
                 raise
         return records
 
+    @cython.critical_section
     def peek_records(self, Py_ssize_t count):
         """Return what `take_records` would return, without taking it. Its parameters and errors are the same.
         """
@@ -446,6 +455,7 @@ cdef class FetchedRecords:
             self.position = self._taking.position
         return ahead[:count]
 
+    @cython.critical_section
     cpdef bint skip_to(self, int64_t offset) except -1:
         """Pass the records before an offset. True if there is one after them."""
         while self._has_record():

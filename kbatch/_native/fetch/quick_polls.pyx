@@ -17,7 +17,8 @@ cimport cython
 from cpython.time cimport PyTime_MonotonicRaw
 from libc.stdint cimport INT64_MAX, int64_t
 
-from kbatch._native.fetch.fetch_buffer cimport FetchBuffer, QueuedCursor
+from kbatch._native.fetch.fetch_buffer cimport CompletedFetch, FetchBuffer, QueuedCursor
+from kbatch._native.fetch.fetched_batches cimport FetchedRecords
 from kbatch._native.fetch.read_cursor cimport FetchIterator
 from kbatch._native.io.interrupts cimport NativeEvent
 from kbatch._native.io.sensor cimport Sensor, kb_sensor_record
@@ -248,10 +249,12 @@ cdef class QuickPolls:
     cdef FetchIterator _begun(self, int64_t most):
         """Return an iterator over what is there; None if there is nothing after all."""
         cdef QueuedCursor cursor = self._buffer.next_with_record(True)
-        if cursor is None:
+        cdef CompletedFetch fetch = None if cursor is None else cursor.head()
+        cdef FetchedRecords records = None if fetch is None else fetch.records_now()
+        if records is None:
             return None
         self._iterated, self._iterated_from = cursor, cursor.next_offset()
-        return self._buffer.begin_iterator(cursor, cursor.head().fetched.records, most)
+        return self._buffer.begin_iterator(cursor, records, most)
 
     # The turns of tasks
 
@@ -296,7 +299,7 @@ cdef class QuickPolls:
                 self._user.leave()
                 return -1
             self._engine.polled_ns = now_ns
-            buffer.note_poll(buffer.changes)
+            buffer.note_poll(buffer.change_count())
             self._times.begin_anew(now_ns)
         except BaseException:
             self._user.leave()
@@ -346,7 +349,7 @@ cdef class QuickPolls:
         cdef FetchBuffer buffer = self._buffer
         cdef int64_t waited_ns
         buffer.sort()
-        if buffer.next_cursor() is not None:
+        if buffer.has_record():
             return FOUND if buffer.may_take() else UNUSUAL
         if not buffer.may_wait() or buffer.starves():
             return UNUSUAL

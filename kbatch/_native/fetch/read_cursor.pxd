@@ -9,6 +9,9 @@ cdef class ReadCursor:
     cdef public FetchIterator iterator
 
     cdef int64_t next_offset(self) except? -1
+    cdef object last_now(self)
+    cdef void note_last(self, object last) noexcept
+    cdef void use(self, FetchIterator iterator) noexcept
 
 
 cdef class FetchIterator:
@@ -17,6 +20,9 @@ cdef class FetchIterator:
     cdef Py_ssize_t _left
 
     cdef ConsumerRecord take(self)
+    cdef ConsumerRecord _take_from(self, FetchedRecords records)
+    cdef FetchedRecords _records_now(self)
+    cdef void _end(self) noexcept
 
 
 cdef FetchIterator iterator_over(ReadCursor cursor, FetchedRecords records, Py_ssize_t count)

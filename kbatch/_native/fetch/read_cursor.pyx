@@ -20,11 +20,25 @@ cdef class ReadCursor:
         The offset of the next record; 0 if it is not known yet.
     """
 
+    @cython.critical_section
     cdef int64_t next_offset(self) except? -1:
         """Return the offset of the next record; 0 if the position is not known yet."""
         if isinstance(self.last, ConsumerRecord):
             return (<ConsumerRecord>self.last).offset + 1
         return 0 if self.last is None else self.last.offset + 1
+
+    @cython.critical_section
+    cdef object last_now(self):
+        return self.last
+
+    @cython.critical_section
+    cdef void note_last(self, object last) noexcept:
+        self.last = last
+
+    @cython.critical_section
+    cdef void use(self, FetchIterator iterator) noexcept:
+        """Give records by this iterator from now on; None for none."""
+        self.iterator = iterator
 
     @property
     def position(self):
@@ -35,7 +49,7 @@ cdef class ReadCursor:
         """Return the next records, `count` at most, and note that the program has them."""
         cdef list taken = records.take_records(count)
         if taken:
-            self.last = taken[len(taken) - 1]
+            self.note_last(taken[len(taken) - 1])
         return taken
 
 
@@ -52,21 +66,35 @@ cdef class FetchIterator:
 
     cdef ConsumerRecord take(self):
         """Return the next record; None at the end."""
+        cdef FetchedRecords records = self._records_now()
+        cdef ConsumerRecord record = None if records is None else self._take_from(records)
+        if record is None:
+            self._end()
+        return record
+
+    cdef ConsumerRecord _take_from(self, FetchedRecords records):
+        cdef ReadCursor cursor = self._cursor
         cdef ConsumerRecord record
-        if self._records is None:
-            return None
-        if self._left > 0 and self._cursor.iterator is self:
-            record = self._records.next_record()
-            # another thread may have ended the iterator while a batch was decompressed
-            if record is not None and self._cursor.iterator is self:
-                self._left -= 1
-                self._cursor.last = record
-                self._records.leave()
-                return record
-        self._records = None  # whose memory may be large
-        if self._cursor.iterator is self:
-            self._cursor.iterator = None
+        with cython.critical_section(cursor, records):
+            if self._left > 0 and cursor.iterator is self:
+                record = records.next_record()
+                # another thread may have ended the iterator while a batch was decompressed
+                if record is not None and cursor.iterator is self:
+                    self._left -= 1
+                    cursor.last = record
+                    records.leave()
+                    return record
+            if cursor.iterator is self:
+                cursor.iterator = None
         return None
+
+    @cython.critical_section
+    cdef FetchedRecords _records_now(self):
+        return self._records
+
+    @cython.critical_section
+    cdef void _end(self) noexcept:
+        self._records = None  # whose memory may be large
 
     def __iter__(self):
         return self
@@ -109,16 +137,23 @@ cdef class ChainedIterator:
         return self
 
     def __next__(self):
+        cdef FetchIterator iterator = self._iterator_now()
         cdef ConsumerRecord record
         while True:
-            if self._iterator is not None:
-                record = self._iterator.take()
-                if record is not None:
-                    return record
-                self._iterator = None
-            if self._quick is not None:
-                self._iterator = self._quick()
-            if self._iterator is None:
-                self._iterator = self._next_iterator()
-            if self._iterator is None:
+            record = None if iterator is None else iterator.take()
+            if record is not None:
+                return record
+            iterator = None if self._quick is None else self._quick()
+            if iterator is None:
+                iterator = self._next_iterator()
+            self._use(iterator)
+            if iterator is None:
                 raise StopIteration
+
+    @cython.critical_section
+    cdef FetchIterator _iterator_now(self):
+        return self._iterator
+
+    @cython.critical_section
+    cdef void _use(self, FetchIterator iterator) noexcept:
+        self._iterator = iterator

@@ -63,10 +63,12 @@ cdef class PartitionReading:
         return self._reading.end_offset
 
     @property
+    @cython.critical_section
     def topic_id(self):
         return self._topic_id
 
     @topic_id.setter
+    @cython.critical_section
     def topic_id(self, bytes topic_id not None):
         if len(topic_id) != 16:
             raise ValueError(f"topic_id must have 16 bytes, got {len(topic_id)}")

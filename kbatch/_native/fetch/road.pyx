@@ -149,7 +149,9 @@ cdef class FetchRoad(RoadState):
         reading._road = self
 
     def remove(self, PartitionReading reading not None):
-        """End the reading of a partition."""
+        """End the reading of a partition. A second call does nothing."""
+        if reading._reading.slot == NULL:
+            return
         kb_fetch_remove_reading(&self._road, &reading._reading)
         reading._road = None
         reading.place(self, None)

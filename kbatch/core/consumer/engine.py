@@ -339,7 +339,8 @@ class ReadingEngine(ClientEngine):
         self._fetcher.open_loans(deliver)
 
     def close_loans(self) -> None:
-        """Do nothing: the road ends with the engine."""
+        """Read nothing more (`Fetcher.close_loans`)."""
+        self._fetcher.close_loans()
 
     def lend(self, descriptor_of: Callable[[int], int], now_ns: int) -> FetchRoad | None:
         """Lend connections to the road (`Fetcher.lend`), while the owner waits; None if there is none."""

@@ -329,6 +329,13 @@ class Fetcher:
         self._deliver = deliver
         self._connections.count_lent(self.road.in_flight_count)
 
+    def close_loans(self) -> None:
+        """Read nothing more, and drop the results that have arrived. Another thread may take them just now,
+        and holds what it takes: that must not be freed meanwhile, with the engine.
+        """
+        for state in self.partitions.values():
+            self.road.remove(state)
+
     def lend(self, descriptor_of: Callable[[int], int], now_ns: int) -> FetchRoad | None:
         """Lend the connections that nothing but Fetches is on to the road, and return it. None if there is
         none, or if a poll waits for rows, which needs the Fetcher between answers.
