@@ -6,20 +6,22 @@ of its own type. For its errors it needs the offsets, which are decoded then, to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, final
 
 from kbatch.codec.columns import FETCHED_COLUMNS, fetched_batch, fetched_schema
 from kbatch.consumer.ranges import check_choice
 from kbatch.distribution import needs
-from kbatch.errors import DeserializationError
+from kbatch.errors import DeserializationError, TypeNotKnownError
 from kbatch.formats.reading import ColumnDeserializer, Where
 from kbatch.formats.reading.base import ReadFormat, deserializer_of
 from kbatch.typed import Part
 
 with needs("a table of records", "arrow"):
+    import numpy as np
     import pyarrow as pa
+    import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     from kbatch._native.fetch.fetched_batches import FetchedRecords
@@ -32,6 +34,8 @@ _OF_PIECE = frozenset({"topic", "partition"})
 RAW_COLUMNS: Mapping[str, str] = {"key_raw": "key", "value_raw": "value"}
 # The column with the reasons for null, beside that of a deserializer with errors="column".
 ERROR_SUFFIX = "_error"
+# How many bytes of values a read looks at that looks for a type, if it does not look at all of them.
+LOOK_AHEAD_BYTES = 256 << 20
 
 
 @final
@@ -164,14 +168,27 @@ class Projection:
         """Return a sample for each column whose type is missing."""
         return [Sample(name, self.deserializers[name]) for name in self.missing_types]
 
-    def learn(self, samples: Iterable[Sample], *, is_all: bool) -> None:
+    def learn(self, samples: Iterable[Sample], look_ahead: LookAhead, *, is_bounded: bool) -> None:
         """Make deserializers determine their types from samples. If those had all values that will be read,
         a column that still has no type is announced as null if all of them are null, else as text, and none
         of its values can be read.
+
+        Raises
+        ------
+        TypeNotKnownError
+            No value of the sample says the type, and there are more records than it had.
         """
         for sample in samples:
             sample.infer()
-            if is_all and sample.deserializer.data_type is None:
+            if sample.deserializer.data_type is not None:
+                continue
+            if look_ahead.was_cut:
+                where = "" if self._topic is None else f" of topic {self._topic}"
+                raise TypeNotKnownError(
+                    f"no {sample.name} among the first {look_ahead.seen} records{where} says its type: each "
+                    f"is null or cannot be read; give {sample.name}= a schema"
+                )
+            if is_bounded:
                 self._typeless[sample.name] = pa.string() if sample.has_values else pa.null()
 
     def _typed(self, batch: pa.RecordBatch, records: FetchedRecords) -> pa.RecordBatch:
@@ -195,6 +212,65 @@ class Projection:
             for field, array in zip(self.schema, arrays, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+@final
+class LookAhead:
+    """How far a read looks for values that say a type, in each of its ranges. No range with tombstones only
+    hides the values of the others: each has an equal part of the limit, and what short ones leave of theirs.
+
+    Parameters
+    ----------
+    records : int or None
+        The limit of records; None for no limit, of bytes neither.
+    sizes : sequence of int
+        The offsets of each range.
+
+    Attributes
+    ----------
+    seen : int
+        Records within the limits so far.
+    was_cut : bool
+        True if there were more.
+    """
+
+    def __init__(self, records: int | None, sizes: Sequence[int]) -> None:
+        self._is_limited = records is not None
+        left = sum(sizes) if records is None else records
+        self._parts = [0] * len(sizes)
+        for done, index in enumerate(sorted(range(len(sizes)), key=sizes.__getitem__)):
+            self._parts[index] = min(sizes[index], left // (len(sizes) - done))
+            left -= self._parts[index]
+        self._bytes = LOOK_AHEAD_BYTES
+        self.seen = 0
+        self.was_cut = False
+
+    def begin(self, index: int) -> None:
+        """Begin with a range. They come in order."""
+        self._records_left = self._parts[index]
+        self._bytes_left = self._bytes * self._records_left // max(1, sum(self._parts[index:]))
+
+    def within(self, batch: pa.RecordBatch, names: Iterable[str]) -> pa.RecordBatch:
+        """Return the rows of a batch that are within the limits. The bytes of the columns `names` count."""
+        if self._is_limited:
+            batch = self._cut(batch, names)
+        self.seen += batch.num_rows
+        return batch
+
+    def _cut(self, batch: pa.RecordBatch, names: Iterable[str]) -> pa.RecordBatch:
+        # by row, not by batch: the sample must not depend on how the records came
+        sizes = np.zeros(batch.num_rows, np.int64)
+        for name in names:
+            sizes += pc.fill_null(pc.binary_length(batch.column(name)), 0).to_numpy()
+        ends = np.cumsum(sizes)
+        reaching = int(np.searchsorted(ends, self._bytes_left))  # the row that reaches the limit
+        rows = min(reaching + 1, self._records_left, batch.num_rows)
+        used = int(ends[rows - 1]) if rows else 0
+        self._bytes -= used
+        self._bytes_left -= used
+        self._records_left = self._records_left - rows if self._bytes_left > 0 else 0
+        self.was_cut |= rows < batch.num_rows
+        return batch.slice(0, rows)
 
 
 @final

@@ -26,6 +26,7 @@ from kbatch.consumer.topic_reader import DEFAULTS, Reading, ReadProgress, TopicR
 from kbatch.consumer.topic_stream import TopicStream
 from kbatch.consumer.typed_records import TypedRecords, column_formats
 from kbatch.distribution import needs
+from kbatch.errors import TypeNotKnownError
 from kbatch.progress import ProgressBar
 from kbatch.records import TopicPartition, check_integer
 
@@ -138,6 +139,7 @@ def read_table(
             on_data_loss=on_data_loss,
             topic_ids={topic: found.topic_id},
             progress=reporting.report,
+            look_ahead=None,  # the table has all of them anyway
         ) as reading:
             for batch in reading:
                 batches[reading.partition].append(batch)
@@ -186,6 +188,9 @@ def scan_topic(
 
     Raises
     ------
+    TypeNotKnownError
+        No value among the first 1,000,000 records, or 256 MiB of values, says the type of a column; with an
+        `end` of None, none of those that are there. `TopicReader.read` has a parameter for the limit.
     TypeError, ValueError, ConfigError, DataLossError, KafkaError
         As in `read_table`; those about records are raised by the stream.
     """
@@ -208,7 +213,7 @@ def scan_topic(
         )
         if end is None and projection.missing_types:
             name = projection.missing_types[0]
-            raise ValueError(
+            raise TypeNotKnownError(
                 f"topic {topic} has no {name} yet from which {name}= could learn its type; give it a schema"
             )
         batches = _OwnedReading(reader, reading, reporting)

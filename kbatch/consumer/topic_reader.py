@@ -549,6 +549,7 @@ class TopicReader(ReadingClient, Generic[K, V]):
         on_data_loss: str = "raise",
         topic_ids: Mapping[str, bytes] | None = None,
         progress: Callable[[ReadProgress], object] | None = None,
+        look_ahead: int | None = 1_000_000,
     ) -> Reading[pa.RecordBatch]:
         """Return an iterator over the records of ranges as record batches, as they come: those of a partition
         in the order of their offsets. No batch has records of two partitions. It needs pyarrow.
@@ -580,6 +581,9 @@ class TopicReader(ReadingClient, Generic[K, V]):
             topic that has the name when the read begins.
         progress : callable or None
             Called with a ReadProgress after each answer that was read, on the thread that iterates.
+        look_ahead : int or None
+            How many records are looked at, before the read, for values that say the type of a column: a part
+            of each range, and at most 256 MiB of values. None for all.
 
         Raises
         ------
@@ -587,6 +591,8 @@ class TopicReader(ReadingClient, Generic[K, V]):
             An earlier read has not ended.
         TypeError, ValueError
             An argument is unsuitable.
+        TypeNotKnownError
+            None of these records says the type of a column.
         SchemaRegistryError
             A format's registry refuses, or cannot be reached.
         KafkaError
@@ -603,9 +609,11 @@ class TopicReader(ReadingClient, Generic[K, V]):
         )
         if batch_rows is not None:
             check_integer("batch_rows", batch_rows, 1, INT64_MAX)
+        if look_ahead is not None:
+            check_integer("look_ahead", look_ahead, 1, INT64_MAX)
         projection.ask()
         if projection.missing_types:
-            self._learn_types(projection, checked_ranges(ranges), on_data_loss, topic_ids)
+            self._learn_types(projection, checked_ranges(ranges), on_data_loss, topic_ids, look_ahead)
         # with one worker, if values have yet to say a type, the first ones do
         threads = 1 if projection.missing_types else self.config.kbatch_decode_threads or decoder_count()
 
@@ -630,34 +638,44 @@ class TopicReader(ReadingClient, Generic[K, V]):
         ranges: Mapping[TopicPartition, Range],
         on_data_loss: str,
         topic_ids: Mapping[str, bytes] | None,
+        look_ahead: int | None,
     ) -> None:
         """Find the types of deserializers that have none, from the first values that can be read, in the
         order of the ranges: so it is the same in every read of the same records, whatever threads do.
         """
+        from kbatch.consumer.projection import LookAhead
+
         samples = projection.samples()
         # whatever the reader's formats are
         undecoded: dict[str, Any] = dict.fromkeys(projection.missing_types, Bytes())
-        is_bounded = all(end is not None for _, end in ranges.values())
-        for partition, (start, end) in ranges.items():
+        known = {each: self._ended(each, found) for each, found in ranges.items()}
+        limits = LookAhead(look_ahead, [end - start for start, end in known.values()])
+        for index, (partition, found) in enumerate(known.items()):
             if all(each.is_full for each in samples):
                 break
-            last = end
-            if last is None:  # of what is there
-                number = partition.partition
-                last = max(start, self.offsets(partition.topic, "latest", [number])[number])
+            limits.begin(index)
             with self.read(
-                {partition: (start, last)},
+                {partition: found},
                 columns=projection.sample_columns,
                 **undecoded,
                 on_data_loss=on_data_loss,
                 topic_ids=topic_ids,
             ) as reading:
                 for batch in reading:
+                    seen = limits.within(batch, undecoded)
                     for each in samples:
-                        each.add(batch)
-                    if all(each.is_full for each in samples):
+                        each.add(seen)
+                    if seen.num_rows < batch.num_rows or all(each.is_full for each in samples):
                         break
-        projection.learn(samples, is_all=is_bounded)
+        is_bounded = all(end is not None for _, end in ranges.values())
+        projection.learn(samples, limits, is_bounded=is_bounded)
+
+    def _ended(self, partition: TopicPartition, found: Range) -> tuple[int, int]:
+        """Return a range, without an end that of what is there."""
+        if found.end is not None:
+            return found.start, found.end
+        number = partition.partition
+        return found.start, max(found.start, self.offsets(partition.topic, "latest", [number])[number])
 
     def read_records(
         self,

@@ -42,6 +42,7 @@ from kbatch.errors.client import (
     SchemaRegistryError,
     SerializationError,
     TransactionAbortedError,
+    TypeNotKnownError,
     WorkerDiedError,
 )
 from kbatch.errors.codes import (
@@ -346,6 +347,7 @@ __all__ = [
     "TransactionCoordinatorFencedError",
     "TransactionalIdAuthorizationError",
     "TransactionalIdNotFoundError",
+    "TypeNotKnownError",
     "UnacceptableCredentialError",
     "UnknownControllerIdError",
     "UnknownLeaderEpochError",

@@ -97,6 +97,12 @@ class SerializationError(KafkaError, ValueError):
     row: int | None = None
 
 
+class TypeNotKnownError(KafkaError, ValueError):
+    """No record among those that a read looked at says the type of a column: all are null, or cannot be read.
+    Give the format a schema.
+    """
+
+
 class DeserializationError(KafkaError, ValueError):
     """A key or value could not be converted from bytes: the text says which record and why. Correct the
     deserializer, or choose with its errors= what becomes of such records.

@@ -20,7 +20,8 @@ from click.testing import CliRunner
 
 import kbatch
 from kbatch.cli.commands import kbatch as command
-from kbatch.errors import DeserializationError, SchemaRegistryError
+from kbatch.consumer import projection
+from kbatch.errors import DeserializationError, SchemaRegistryError, TypeNotKnownError
 from kbatch.formats import Avro, Format, Protobuf
 from kbatch.formats.reading import ColumnDeserializer, Json
 from kbatch.testing import Broker
@@ -253,10 +254,89 @@ def test_a_function_cannot_choose_the_type_of_a_read(broker: Broker, request: An
 def test_a_stream_without_an_end_needs_a_value(broker: Broker, request: Any) -> None:
     topic = topic_of(broker, request, [None, GARBAGE])
     at: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers}
-    with pytest.raises(ValueError, match="has no value yet from which value= could learn its type"):
+    with pytest.raises(TypeNotKnownError, match="has no value yet from which value= could learn its type"):
         kbatch.scan_topic(topic, value=Json(), end=None, **at)
     with kbatch.scan_topic(topic, value=Json(pa.schema([("a", pa.int64())])), end=None, **at) as stream:
         assert stream.schema.field("value").type == STRUCT["json"]
+
+
+# How far is looked ahead
+
+
+def read_ahead(
+    broker: Broker, request: Any, look_ahead: int | None, *partitions: list[bytes | None], **keywords: Any
+) -> pa.DataType:
+    """Return the type that a read announces which looks ahead that far."""
+    topic = topic_of(broker, request, *partitions)
+    with kbatch.TopicReader(bootstrap_servers=broker.bootstrap_servers, **keywords) as reader:
+        ranges = reader.ranges(topic).ranges
+        with reader.read(ranges, value=Json(errors="null"), look_ahead=look_ahead) as reading:
+            assert reading.schema is not None
+            return reading.schema.field("value").type
+
+
+@pytest.mark.parametrize("nothing", [None, GARBAGE])
+def test_F_TYPE_08_a_read_looks_no_farther_than_its_limit(
+    broker: Broker, request: Any, nothing: bytes | None
+) -> None:
+    values = [*[nothing] * 10, b"7"]
+    with pytest.raises(TypeNotKnownError, match=r"first 10 records of topic .* a schema"):
+        read_ahead(broker, request, 10, values)
+
+
+@pytest.mark.parametrize("look_ahead", [11, 1_000_000, None])
+def test_F_TYPE_08_a_value_within_the_limit_says_the_type(
+    broker: Broker, request: Any, look_ahead: int | None
+) -> None:
+    assert read_ahead(broker, request, look_ahead, [*[None] * 10, b"7"]) == pa.int64()
+
+
+def test_F_TYPE_08_tombstones_of_one_partition_do_not_hide_values_of_others(
+    broker: Broker, request: Any
+) -> None:
+    assert read_ahead(broker, request, 10, [None] * 20, [b"7"] * 20, [None] * 20) == pa.int64()
+
+
+def test_F_TYPE_08_short_partitions_leave_their_part_to_others(broker: Broker, request: Any) -> None:
+    assert read_ahead(broker, request, 13, [*[None] * 10, b"7"], [], [None] * 2) == pa.int64()
+
+
+@pytest.mark.parametrize("fetch_bytes", [1, 1_000_000])
+def test_F_TYPE_08_the_sample_ends_at_a_row_however_records_come(
+    broker: Broker, request: Any, fetch_bytes: int
+) -> None:
+    values: list[bytes | None] = [*[b"7"] * 5, *[b"0.5"] * 5]
+    assert read_ahead(broker, request, 5, values, max_partition_fetch_bytes=fetch_bytes) == pa.int64()
+
+
+def test_F_TYPE_08_bytes_are_limited_too(
+    broker: Broker, request: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(projection, "LOOK_AHEAD_BYTES", 100)
+    values: list[bytes | None] = [*[GARBAGE * 10] * 5, b"7"]  # 70 bytes each
+    with pytest.raises(TypeNotKnownError, match="among the first 2 records"):
+        read_ahead(broker, request, 1_000_000, values)
+
+
+@pytest.mark.parametrize("look_ahead", [0, -1, True])
+def test_a_limit_that_is_none_is_refused(broker: Broker, request: Any, look_ahead: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="look_ahead must be"):
+        read_ahead(broker, request, look_ahead, [b"7"])
+
+
+@pytest.mark.slow
+def test_F_TYPE_08_a_million_tombstones_end_a_scan_but_no_table(broker: Broker, request: Any) -> None:
+    topic = topic_of(broker, request, [])
+    at: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers}
+    nulls = pa.table({"value": pa.nulls(1_000_000, pa.binary())})
+    with kbatch.Producer(**at) as producer:
+        producer.send_table(topic, nulls, value="value").result(HANG_SECONDS)
+        with kbatch.scan_topic(topic, value=Json(), **at) as stream:
+            assert stream.schema.field("value").type == pa.null()
+        producer.send(topic, b"7")
+    with pytest.raises(TypeNotKnownError, match="among the first 1000000 records"):
+        kbatch.scan_topic(topic, value=Json(), **at)
+    assert kbatch.read_table(topic, value=Json(), **at)["value"].to_pylist()[-1] == 7
 
 
 def test_empty_objects_have_a_type() -> None:

@@ -155,6 +155,7 @@ def test_none_is_no_error() -> None:
         (errors.ProducerClosedError, RuntimeError),
         (errors.ProtocolError, ValueError),
         (errors.SerializationError, ValueError),
+        (errors.TypeNotKnownError, ValueError),
     ],
 )
 def test_what_python_code_catches_already(kind: type[KafkaError], python: type[Exception]) -> None:
