@@ -167,10 +167,12 @@ LAYERS = (
         "_native/fetch/",
         "what was fetched, from the answer to the program",
         {
-            "road": "**what a Fetch asks, and what its answer means**",
+            "road reading": "**what a Fetch asks, and what its answer means**; what is read, and from "
+            "which node",
             "budget frames fetch_answer": "memory of answers; an answer in one step",
-            "fetched_batches fetched": "**the records of a partition, as columns or objects**; their part of "
-            "an answer's memory",
+            "fetched_batches fetched releases": "**the records of a partition, as columns or objects**; "
+            "their part of an answer's memory; how it is given back",
+            "arrivals": "what the network has delivered without the GIL and the program has not looked at",
             "fetch_buffer read_cursor": "**what was fetched and not yet taken**; how an iteration takes "
             "records one by one",
             "quick_polls": "**polls that have nothing to look at but records**, in one native step",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from functools import cache
+from pathlib import Path
 
 import pytest
 from opentelemetry import trace
@@ -21,12 +23,49 @@ DOCS = ROOT / "docs"
 PAGES = ("asyncio.md", "delivery.md", "transactions.md", "troubleshooting.md")
 TOPIC_KEYS = {"max.message.bytes", "min.insync.replicas"}
 OTHER_KEYS = {"advertised.listeners", "transaction.version"}  # of brokers and clusters
+# What the pages for maintainers speak of.
+FOLDERS = ("kbatch", "src_c", "tests", "benchmarks", "release")
+SOURCES = ("setup.py", "pyproject.toml", "Makefile", "mkdocs.yml")
+EXAMPLES = {"FIND_COORDINATOR_TOY", "KB_CODEC_BROTLI", "kbatch_toy_ms"}  # of what is to be added
+MADE = {".venv/bin/python", "build/site"}  # by make
 ATTRIBUTES = {"error.possibly_persisted", "metadata.offset"}
 
 
 def quoted(page: str) -> list[str]:
     text = re.sub(r"^```.*?^```", "", (DOCS / page).read_text(), flags=re.MULTILINE | re.DOTALL)
     return re.findall(r"`([^`]+)`", text)
+
+
+@cache
+def words_of_sources() -> set[str]:
+    """Return the words of all sources but this one, and the names of their files."""
+    folders = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.is_file())
+    found: set[str] = set()
+    for path in {*map(ROOT.joinpath, SOURCES), *folders} - {Path(__file__)}:
+        if path.suffix not in (".pyc", ".so"):
+            found.update(re.findall(r"\w+", path.read_text(errors="ignore")), path.name.split("."))
+    return found
+
+
+def exists(path: str) -> bool:
+    """True if the tree has such a file, module or folder; pages leave `kbatch/` and endings out."""
+    parents = (ROOT, ROOT / "kbatch", ROOT / "tests", ROOT / "kbatch" / "_native")
+    return any(
+        list(parent.glob(f"{path.rstrip('/')}{end}")) for parent in parents for end in ("", ".py", ".pyx")
+    )
+
+
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_a_page_for_maintainers_names_what_there_is(page: str) -> None:
+    """Names with an underscore, and paths, which a reader would look for."""
+    text = re.sub(r"^ *```.*?^ *```", "", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)
+    names = [word for quote in re.findall(r"`([^`]+)`", text) for word in quote.split()]
+    named = {name for name in names if re.fullmatch(r"\w+(\.\w+)*(\(.*\))?", name) and "_" in name}
+    paths = {name for name in names if re.fullmatch(r"[\w.*]+(/[\w.*]+)+/?", name)}
+    assert named and paths
+    words = {word for name in named for word in name.partition("(")[0].split(".")}
+    assert sorted(words - words_of_sources() - EXAMPLES) == []
+    assert sorted(path for path in paths - MADE if not exists(path)) == []
 
 
 @pytest.mark.parametrize("page", PAGES)
