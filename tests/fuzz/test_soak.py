@@ -23,7 +23,7 @@ def tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return Tally({"valid": 10}, 1.0, 1000 + block)
 
     monkeypatch.setattr(campaign, "run_block_apart", run_block)
-    monkeypatch.setattr(soak, "CAMPAIGNS", {"fake": soak.Campaign(forks, 4)})
+    monkeypatch.setattr(soak, "CAMPAIGNS", {"fake": soak.Campaign(forks, range(4))})
     monkeypatch.setattr(soak, "STATE", tmp_path / "soak")
     return blocks
 
