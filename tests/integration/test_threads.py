@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from typing import Any
 import pytest
 
 from kbatch import Admin, Consumer, Delivery, KafkaError, Producer, RecordMetadata, TopicReader
+from kbatch.errors import RecordDeserializationError
+from kbatch.formats import Json
 from kbatch.testing import Broker
 from tests.support.patience import HANG_MS, HANG_SECONDS
 
@@ -146,6 +149,49 @@ def test_consumers_and_readers_beside_each_other_lose_and_double_nothing() -> No
             beside_each_other(lambda number: polled(number) if number < 3 else read(number))
             == [wanted] * THREADS
         )
+
+
+def test_F_REC_14_threads_that_share_typed_records_get_one_value_of_each() -> None:
+    """Whichever thread makes a value first, all have the same object."""
+    count, unreadable = 2_000, b"{"
+    order: Json[Any] = Json()
+
+    def send(number: int) -> None:
+        for each in range(number, count, THREADS):
+            producer.send("typed", {"number": each}, b"%d" % each)
+
+    def used(number: int) -> dict[int, tuple[Any, Any]]:
+        found = {}
+        for record in reversed(records) if number % 2 else records:
+            assert "number" in repr(record) or record.raw_value == unreadable
+            if record.offset % THREADS == number:
+                copied = pickle.loads(pickle.dumps(record))
+                assert (copied, copied.key) == (record, record.key)
+            try:
+                value = record.value
+            except RecordDeserializationError as error:
+                assert (error.offset, record.raw_value) == (record.offset, unreadable)
+                continue
+            found[record.offset] = record.key, value
+        return found
+
+    with Broker({"typed": 1}) as broker:
+        with Producer(bootstrap_servers=broker.bootstrap_servers, value_serializer=order) as producer:
+            beside_each_other(send)
+        with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            producer.send_many("typed", [(None, unreadable)] * 20)
+        with TopicReader(
+            bootstrap_servers=broker.bootstrap_servers,
+            key_deserializer=lambda data: int(data),
+            value_deserializer=order,
+        ) as reader:
+            records = list(reader.read_records(reader.ranges("typed").ranges))
+    first, *others = beside_each_other(used)
+    assert sorted(key for key, _ in first.values()) == list(range(count))
+    assert all(value == {"number": key} for key, value in first.values())
+    for other in others:
+        assert other.keys() == first.keys()
+        assert all(other[offset][1] is value for offset, (_, value) in first.items())
 
 
 def test_calls_of_a_shared_admin_are_all_answered() -> None:
