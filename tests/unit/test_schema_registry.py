@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def registry() -> Iterator[Registry]:
         yield running
 
 
-def test_schemas_are_found_by_id_version_and_guid(registry: Registry) -> None:
+def test_F_REG_15_schemas_are_found_by_id_version_and_guid(registry: Registry) -> None:
     number = registry.add("orders-value", TEXT)
     client = registry.client()
     guid = str(registry.guid(number))
@@ -72,7 +72,7 @@ def test_latest_version_is_requested_each_time(registry: Registry) -> None:
 # Once
 
 
-def test_threads_share_one_request_for_an_id(registry: Registry) -> None:
+def test_F_IO_03_threads_share_one_request_for_an_id(registry: Registry) -> None:
     number = registry.add("s", TEXT)
     client = registry.client()
     waiting = threading.Barrier(THREADS + 1)
@@ -150,6 +150,20 @@ def test_repetitions_end(registry: Registry) -> None:
     assert raised.value.retriable and len(registry.requests) == 3
 
 
+def test_F_REG_01_codes_say_what_is_unknown(registry: Registry) -> None:
+    registry.add("known", TEXT)
+    client = registry.client()
+    asked: list[tuple[int, Callable[[], object]]] = [
+        (40401, lambda: client.get_version("unknown")),
+        (40402, lambda: client.get_version("known", 7)),
+        (40403, lambda: client.get(7)),
+    ]
+    for code, ask in asked:
+        with pytest.raises(SchemaRegistryError) as raised:
+            ask()
+        assert (raised.value.status, raised.value.error_code, raised.value.retriable) == (404, code, False)
+
+
 @pytest.mark.parametrize(
     ("status", "body", "text"),
     [
@@ -164,7 +178,9 @@ def test_repetitions_end(registry: Registry) -> None:
         (200, b'{"schema": "x", "version": "1"}', "answered without a whole number 'version'"),
     ],
 )
-def test_other_answers_are_clear_errors(registry: Registry, status: int, body: bytes, text: str) -> None:
+def test_F_REG_02_other_answers_are_clear_errors(
+    registry: Registry, status: int, body: bytes, text: str
+) -> None:
     registry.faults.append((status, body))
     with pytest.raises(SchemaRegistryError, match=text) as raised:
         registry.client().get(1)

@@ -91,7 +91,7 @@ class Counting:
 # Records
 
 
-def test_F_REC_01_02_03_value_is_made_once_and_only_when_it_is_used(broker: Broker) -> None:
+def test_F_REC_01_02_03_11_value_is_made_once_if_it_is_used(broker: Broker) -> None:
     fill(broker, b'{"a":1}', b"2", key=b"k")
     counting = Counting()
     with consumer(broker, value_deserializer=counting, key_deserializer="utf8") as reader:
@@ -184,7 +184,7 @@ def test_F_REC_13_interceptors_see_typed_records(broker: Broker) -> None:
     assert seen == [1, 2]
 
 
-def test_one_format_for_keys_and_values_and_both_directions(broker: Broker) -> None:
+def test_F_REC_09_one_format_for_keys_values_and_both_directions(broker: Broker) -> None:
     number = formats.Int64()
     with kbatch.Producer(
         bootstrap_servers=broker.bootstrap_servers, key_serializer=number, value_serializer=number

@@ -150,7 +150,7 @@ WAYS: list[Callable[..., Any]] = [
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", STRUCT)
 @pytest.mark.parametrize("partitions", [1, 2])
-def test_tombstones_first_say_no_type(
+def test_F_TYPE_01_06_tombstones_first_say_no_type(
     broker: Broker, registry: Registry, way: Any, kind: str, partitions: int, tmp_path: Path, request: Any
 ) -> None:
     nulls: list[bytes | None] = [None] * (ROWS_OF_SAMPLE + 1)
@@ -162,7 +162,7 @@ def test_tombstones_first_say_no_type(
 
 
 @pytest.mark.parametrize("way", [each for each in WAYS if each is not by_dataset])  # Parquet has no null type
-def test_tombstones_alone_are_null(
+def test_F_TYPE_06_07_tombstones_alone_are_null(
     broker: Broker, registry: Registry, way: Any, tmp_path: Path, request: Any
 ) -> None:
     topic = topic_of(broker, request, [None] * 3, [None])
@@ -172,7 +172,7 @@ def test_tombstones_alone_are_null(
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", STRUCT)
-def test_values_none_of_which_can_be_read_raise(
+def test_F_TYPE_02_values_none_of_which_can_be_read_raise(
     broker: Broker, registry: Registry, way: Any, kind: str, tmp_path: Path, request: Any
 ) -> None:
     topic = topic_of(broker, request, [None, GARBAGE], [GARBAGE])
@@ -195,7 +195,7 @@ def test_values_after_faulty_ones_are_read(
     assert found == (STRUCT["json"], faulty + 3, 3)
 
 
-def test_a_read_of_faulty_partitions_has_one_outcome(broker: Broker, request: Any) -> None:
+def test_F_TYPE_05_read_of_faulty_partitions_has_one_outcome(broker: Broker, request: Any) -> None:
     """It used to depend on which thread was first."""
     topic = topic_of(broker, request, [GARBAGE] * 1500, [b'{"a": 1}'] * 3)
     at: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers}
@@ -212,7 +212,9 @@ def test_a_read_of_faulty_partitions_has_one_outcome(broker: Broker, request: An
 
 @pytest.mark.parametrize("kind", ["json", "avro", "protobuf"])
 @pytest.mark.parametrize("data", [GARBAGE, b"", b"\0\0\0\0\x63\x02"])
-def test_errors_are_obeyed_where_no_value_says_a_type(registry: Registry, kind: str, data: bytes) -> None:
+def test_F_TYPE_02_errors_are_obeyed_where_no_value_says_a_type(
+    registry: Registry, kind: str, data: bytes
+) -> None:
     def of(errors: Any) -> ColumnDeserializer:
         return deserializer(kind, registry, errors)
 
@@ -234,7 +236,7 @@ def test_errors_are_obeyed_where_no_value_says_a_type(registry: Registry, kind: 
     assert seen == [(data, 1)] and made.to_pylist() == [None, {"a": 0}]
 
 
-def test_what_no_registry_answers_is_no_fault_of_values(registry: Registry) -> None:
+def test_F_TYPE_03_what_no_registry_answers_is_no_fault_of_values(registry: Registry) -> None:
     """A wrong URL answers 404 to everything."""
     for errors in ("raise", "null", "column"):
         registry.faults.append((404, b"<html>not here</html>"))
@@ -352,7 +354,7 @@ def consumed(broker: Broker, topic: str, *arguments: str) -> Any:
     return CliRunner().invoke(command, call)
 
 
-def test_consume_fails_if_nothing_can_be_read(broker: Broker, request: Any) -> None:
+def test_F_MIG_05_consume_fails_if_nothing_can_be_read(broker: Broker, request: Any) -> None:
     topic = topic_of(broker, request, [GARBAGE], [GARBAGE])
     result = consumed(broker, topic)
     assert result.exit_code == 1 and "cannot be deserialized" in result.stderr

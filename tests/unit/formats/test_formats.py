@@ -201,7 +201,7 @@ class _Only:
         ({"other": 1}, "shop.Order has no field 'other'; its fields are id, at, note, lines"),
     ],
 )
-def test_F_AVRO_31_to_34_nothing_is_changed_silently(change: Any, text: str) -> None:
+def test_F_AVRO_31_32_33_34_nothing_is_changed_silently(change: Any, text: str) -> None:
     with pytest.raises((TypeError, ValueError), match=text):
         formats.Avro(ORDER).bind("value").encode("t", (), {**ROW, **change})
 

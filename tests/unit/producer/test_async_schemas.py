@@ -80,7 +80,7 @@ class Held:
 
 
 @pytest.mark.parametrize("adds_headers", [False, True], ids=["prefix", "header"])
-def test_F_IO_08_send_waits_for_the_registry_and_the_loop_goes_on(
+def test_F_IO_03_send_waits_for_the_registry_and_the_loop_goes_on(
     broker: Broker, registry: Registry, adds_headers: bool
 ) -> None:
     topic = f"waits-{adds_headers}"

@@ -77,46 +77,84 @@ def member(number: int, count: int, value: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("schema", "data", "expected"),
     [
-        (union("null", DATE, MILLIS), zigzag(1) + zigzag(DAY), member(0, 2, NEW_YEAR.date())),
-        (union("null", DATE, MILLIS), zigzag(2) + zigzag(NEW_YEAR_MS), member(1, 2, NEW_YEAR)),
-        (union("null", "int", MILLIS), zigzag(1) + zigzag(5), member(0, 2, 5)),
-        (union("null", DATE, "long"), zigzag(1) + zigzag(DAY), member(0, 2, NEW_YEAR.date())),
-        (union("null", DATE, TIME_MICROS), zigzag(1) + zigzag(DAY), member(0, 2, NEW_YEAR.date())),
-        (
+        pytest.param(
+            union("null", DATE, MILLIS),
+            zigzag(1) + zigzag(DAY),
+            member(0, 2, NEW_YEAR.date()),
+            id="F_AVRO_01-1",
+        ),
+        pytest.param(
+            union("null", DATE, MILLIS),
+            zigzag(2) + zigzag(NEW_YEAR_MS),
+            member(1, 2, NEW_YEAR),
+            id="F_AVRO_01-2",
+        ),
+        pytest.param(union("null", "int", MILLIS), zigzag(1) + zigzag(5), member(0, 2, 5), id="F_AVRO_02-1"),
+        pytest.param(
+            union("null", DATE, "long"),
+            zigzag(1) + zigzag(DAY),
+            member(0, 2, NEW_YEAR.date()),
+            id="F_AVRO_03-1",
+        ),
+        pytest.param(
+            union("null", DATE, TIME_MICROS),
+            zigzag(1) + zigzag(DAY),
+            member(0, 2, NEW_YEAR.date()),
+            id="F_AVRO_03-2",
+        ),
+        pytest.param(
             union("null", TIME_MILLIS, TIME_MICROS),
             zigzag(1) + zigzag(3723000),
             member(0, 2, datetime.time(1, 2, 3)),
+            id="F_AVRO_04-1",
         ),
-        (
+        pytest.param(
             union(NAMED, {"type": "map", "values": "string"}),
             zigzag(1) + zigzag(1) + text("a") + text("m") + zigzag(0),
             member(1, 2, [("a", "m")]),
+            id="F_AVRO_05-1",
         ),
-        (union(NAMED, {"type": "map", "values": "string"}), zigzag(0) + text("a"), member(0, 2, {"a": "a"})),
-        (union(ENUM, "string"), zigzag(1) + text("A"), member(1, 2, "A")),
-        (union(ENUM, "string"), zigzag(0) + zigzag(0), member(0, 2, "A")),
-        (union(FIXED, "bytes"), zigzag(1) + text("wxyz"), member(1, 2, b"wxyz")),
-        (union(FIXED, "bytes"), zigzag(1) + text("abcde"), member(1, 2, b"abcde")),
-        (union(FIXED, "bytes"), zigzag(0) + b"abcd", member(0, 2, b"abcd")),
-        (
+        pytest.param(
+            union(NAMED, {"type": "map", "values": "string"}),
+            zigzag(0) + text("a"),
+            member(0, 2, {"a": "a"}),
+            id="F_AVRO_05-2",
+        ),
+        pytest.param(union(ENUM, "string"), zigzag(1) + text("A"), member(1, 2, "A"), id="F_AVRO_06-1"),
+        pytest.param(union(ENUM, "string"), zigzag(0) + zigzag(0), member(0, 2, "A"), id="F_AVRO_06-2"),
+        pytest.param(
+            union(FIXED, "bytes"), zigzag(1) + text("wxyz"), member(1, 2, b"wxyz"), id="F_AVRO_07-1"
+        ),
+        pytest.param(
+            union(FIXED, "bytes"), zigzag(1) + text("abcde"), member(1, 2, b"abcde"), id="F_AVRO_07-2"
+        ),
+        pytest.param(union(FIXED, "bytes"), zigzag(0) + b"abcd", member(0, 2, b"abcd"), id="F_AVRO_07-3"),
+        pytest.param(
             union(
                 {**FIXED, "logicalType": "decimal", "precision": 9, "scale": 2},
                 {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 4},
             ),
             zigzag(1) + text(b"\x05"),
             member(1, 2, Decimal("0.0005")),
+            id="F_AVRO_07-4",
         ),
-        (union("null", "int", "long"), zigzag(1) + zigzag(5), 5),
-        (union("null", "int", "long"), zigzag(2) + zigzag(1 << 40), 1 << 40),
-        (record(("x", {"type": "bytes", "logicalType": "decimal"})), text(b"\x05"), b"\x05"),
-        (
+        pytest.param(union("null", "int", "long"), zigzag(1) + zigzag(5), 5, id="F_AVRO_09-1"),
+        pytest.param(union("null", "int", "long"), zigzag(2) + zigzag(1 << 40), 1 << 40, id="F_AVRO_09-2"),
+        pytest.param(
+            record(("x", {"type": "bytes", "logicalType": "decimal"})),
+            text(b"\x05"),
+            b"\x05",
+            id="F_AVRO_08-1",
+        ),
+        pytest.param(
             record(("x", {"type": "array", "items": ["string", NAMED]})),
             zigzag(1) + zigzag(1) + text("a") + zigzag(0),
             [member(1, 2, {"a": "a"})],
+            id="F_AVRO_05-3",
         ),
     ],
 )
-def test_F_AVRO_01_to_09_branch_is_the_written_one(schema: Any, data: bytes, expected: Any) -> None:
+def test_branch_is_the_written_one(schema: Any, data: bytes, expected: Any) -> None:
     made = Avro(schema)(pa.array([data]))
     made.validate(full=True)
     assert made.to_pylist() == [{"x": expected}]
@@ -135,64 +173,120 @@ OLD, ONE = record(("id", "int")), zigzag(1)
 @pytest.mark.parametrize(
     ("writer", "reader", "data", "expected"),
     [
-        (OLD, record(("id", "int"), ("x", DECIMAL, "\u0001\u0000")), ONE, Decimal("2.56")),
-        (OLD, record(("id", "int"), ("x", [DECIMAL, "null"], "\u0001\u0000")), ONE, Decimal("2.56")),
-        (OLD, record(("id", "int"), ("x", ["bytes", "null"], "\u00ff")), ONE, b"\xff"),
-        (OLD, record(("id", "int"), ("x", {"type": "array", "items": "bytes"}, ["\u00ff"])), ONE, [b"\xff"]),
-        (
+        pytest.param(
+            OLD, record(("id", "int"), ("x", DECIMAL, "\u0001\u0000")), ONE, Decimal("2.56"), id="F_AVRO_10-1"
+        ),
+        pytest.param(
+            OLD,
+            record(("id", "int"), ("x", [DECIMAL, "null"], "\u0001\u0000")),
+            ONE,
+            Decimal("2.56"),
+            id="F_AVRO_10-2",
+        ),
+        pytest.param(
+            OLD, record(("id", "int"), ("x", ["bytes", "null"], "\u00ff")), ONE, b"\xff", id="F_AVRO_11-1"
+        ),
+        pytest.param(
+            OLD,
+            record(("id", "int"), ("x", {"type": "array", "items": "bytes"}, ["\u00ff"])),
+            ONE,
+            [b"\xff"],
+            id="F_AVRO_12-1",
+        ),
+        pytest.param(
             OLD,
             record(("id", "int"), ("x", {"type": "map", "values": "bytes"}, {"k": "\u00ff"})),
             ONE,
             [("k", b"\xff")],
+            id="F_AVRO_12-2",
         ),
-        (OLD, record(("id", "int"), ("x", INNER, {})), ONE, {"b": 7, "c": b"\xff"}),
-        (
+        pytest.param(
+            OLD, record(("id", "int"), ("x", INNER, {})), ONE, {"b": 7, "c": b"\xff"}, id="F_AVRO_13-1"
+        ),
+        pytest.param(
             OLD,
             record(("id", "int"), ("x", [INNER, MILLIS, "int"], {"b": 1})),
             ONE,
             member(0, 3, {"b": 1, "c": b"\xff"}),
+            id="F_AVRO_13-2",
         ),
-        (OLD, record(("id", "int"), ("x", ["double", "int"], 5)), ONE, member(0, 2, 5.0)),
-        (record(("x", "int")), union("double", "int"), zigzag(5), member(1, 2, 5)),
-        (record(("x", "string")), union("bytes", "string"), text("a"), member(1, 2, "a")),
-        (record(("x", MILLIS)), record(("x", "long")), zigzag(NEW_YEAR_MS), NEW_YEAR_MS),
-        (record(("x", "long")), record(("x", MILLIS)), zigzag(NEW_YEAR_MS), NEW_YEAR),
-        (record(("x", DATE)), record(("x", "int")), zigzag(DAY), DAY),
-        (record(("x", DATE)), record(("x", "double")), zigzag(DAY), float(DAY)),
-        (record(("x", "bytes")), record(("x", DECIMAL)), text(b"\x7d"), Decimal("1.25")),
-        (record(("x", DECIMAL)), record(("x", "bytes")), text(b"\x7d"), b"\x7d"),
-        (record(("x", DECIMAL)), record(("x", {**DECIMAL, "scale": 4})), text(b"\x7d"), Decimal("1.2500")),
-        (record(("x", MILLIS)), record(("x", MICROS)), zigzag(NEW_YEAR_MS), NEW_YEAR),
-        (record(("x", MICROS)), record(("x", MILLIS)), zigzag(NEW_YEAR_MS * 1000), NEW_YEAR),
-        (record(("x", "int")), union("null", "int", MILLIS), zigzag(5), member(0, 2, 5)),
-        (
+        pytest.param(
+            OLD, record(("id", "int"), ("x", ["double", "int"], 5)), ONE, member(0, 2, 5.0), id="F_AVRO_11-2"
+        ),
+        pytest.param(
+            record(("x", "int")), union("double", "int"), zigzag(5), member(1, 2, 5), id="F_AVRO_18-1"
+        ),
+        pytest.param(
+            record(("x", "string")), union("bytes", "string"), text("a"), member(1, 2, "a"), id="F_AVRO_18-2"
+        ),
+        pytest.param(
+            record(("x", MILLIS)), record(("x", "long")), zigzag(NEW_YEAR_MS), NEW_YEAR_MS, id="F_AVRO_14-1"
+        ),
+        pytest.param(
+            record(("x", "long")), record(("x", MILLIS)), zigzag(NEW_YEAR_MS), NEW_YEAR, id="F_AVRO_14-2"
+        ),
+        pytest.param(record(("x", DATE)), record(("x", "int")), zigzag(DAY), DAY, id="F_AVRO_15-1"),
+        pytest.param(record(("x", DATE)), record(("x", "double")), zigzag(DAY), float(DAY), id="F_AVRO_15-2"),
+        pytest.param(
+            record(("x", "bytes")), record(("x", DECIMAL)), text(b"\x7d"), Decimal("1.25"), id="F_AVRO_16-1"
+        ),
+        pytest.param(
+            record(("x", DECIMAL)), record(("x", "bytes")), text(b"\x7d"), b"\x7d", id="F_AVRO_16-2"
+        ),
+        pytest.param(
+            record(("x", DECIMAL)),
+            record(("x", {**DECIMAL, "scale": 4})),
+            text(b"\x7d"),
+            Decimal("1.2500"),
+            id="F_AVRO_18a-1",
+        ),
+        pytest.param(
+            record(("x", MILLIS)), record(("x", MICROS)), zigzag(NEW_YEAR_MS), NEW_YEAR, id="F_AVRO_18a-2"
+        ),
+        pytest.param(
+            record(("x", MICROS)),
+            record(("x", MILLIS)),
+            zigzag(NEW_YEAR_MS * 1000),
+            NEW_YEAR,
+            id="F_AVRO_18a-3",
+        ),
+        pytest.param(
+            record(("x", "int")), union("null", "int", MILLIS), zigzag(5), member(0, 2, 5), id="F_AVRO_18-3"
+        ),
+        pytest.param(
             union("null", DATE, MILLIS),
             record(("x", ["null", DATE, MILLIS]), ("y", ["null", MILLIS], None)),
             zigzag(1) + zigzag(DAY),
             member(0, 2, NEW_YEAR.date()),
+            id="F_AVRO_18-4",
         ),
-        (
+        pytest.param(
             union("null", DATE, MILLIS),
             union("null", DATE, MICROS),
             zigzag(2) + zigzag(NEW_YEAR_MS),
             member(1, 2, NEW_YEAR),
+            id="F_AVRO_18a-4",
         ),
-        (
+        pytest.param(
             record(("x", NAMED)),
             union({"type": "map", "values": "string"}, NAMED),
             text("a"),
             member(1, 2, {"a": "a"}),
+            id="F_AVRO_18-5",
         ),
-        (record(("x", ENUM)), union("string", ENUM), zigzag(0), member(1, 2, "A")),
-        (
+        pytest.param(
+            record(("x", ENUM)), union("string", ENUM), zigzag(0), member(1, 2, "A"), id="F_AVRO_18-6"
+        ),
+        pytest.param(
             union("null", NAMED),
             record(("x", NAMED), ("y", [DATE, MILLIS], 1)),
             zigzag(1) + text("a"),
             {"a": "a"},
+            id="F_AVRO_18-7",
         ),
     ],
 )
-def test_F_AVRO_10_to_18_older_values_are_resolved(
+def test_older_values_are_resolved(
     registry: Registry, writer: Any, reader: Any, data: bytes, expected: Any
 ) -> None:
     framed = struct.pack(">bI", 0, registry.add("a", writer)) + data

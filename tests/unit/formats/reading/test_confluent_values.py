@@ -618,7 +618,7 @@ def test_protobuf_from_a_registry(registry: Registry, name: str) -> None:
     assert pickle.loads(pickle.dumps(deserializer))(column)[0].to_pylist() == values.to_pylist()[:2]
 
 
-def test_registered_protobuf_is_read_by_its_class(registry: Registry) -> None:
+def test_F_PB_04_registered_protobuf_is_read_by_its_class(registry: Registry) -> None:
     client = SchemaRegistryClient({"url": registry.url})
     conf = {"use.deprecated.format": False, "subject.name.strategy.type": "TOPIC"}
     write = ProtobufSerializer(CLASSES["Order"], client, conf)

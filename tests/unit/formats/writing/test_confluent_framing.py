@@ -247,7 +247,7 @@ def test_protobuf_messages() -> None:
         ("More69", b"\2\x8e\1"),
     ],
 )
-def test_where_a_message_is_declared(name: str, indexes: bytes) -> None:
+def test_F_PB_02_where_a_message_is_declared(name: str, indexes: bytes) -> None:
     message = CLASSES[name]
     assert path_bytes(path_of(message.DESCRIPTOR)) == indexes
     column = {"id": [7]} if name == "Order" else {"sku": ["x"]}
