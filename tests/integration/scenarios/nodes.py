@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.protocol.structs import Message
+from tests.integration.scenarios.administration import BROKER, UNCLEAN, Administration
 from tests.integration.scenarios.requests import batch
 from tests.integration.scenarios.wire import batch_rows
 from tests.support import requests
@@ -20,8 +21,6 @@ from tests.support.patience import until
 
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 NO_TOPIC_ID = bytes(16)
-PREFERRED, UNCLEAN = 0, 1
-TOPIC, BROKER, SET = 2, 4, 0  # types of resources; an operation of configs
 RACKS = ("north", "south", "west")  # of the nodes
 LEADER, ALL = 1, -1
 PAUSE_SECONDS = 0.05
@@ -54,7 +53,7 @@ def nodes_scenario(function: NodesScenario) -> NodesScenario:
     return function
 
 
-class Nodes:
+class Nodes(Administration):
     """A connection to each node; `transcript` is what was written down. A context manager."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
@@ -94,6 +93,9 @@ class Nodes:
 
         return until(attempt, request, pause_seconds=PAUSE_SECONDS)
 
+    def administer(self, request: Message) -> Any:
+        return self.ask(0, request)
+
     def _drop(self, node: int) -> None:
         if (wire := self._wires.pop(node, None)) is not None:
             wire.close()
@@ -129,22 +131,8 @@ class Nodes:
 
     def topic(self, suffix: str, *replicas: int, **configs: object) -> str:
         """Create a topic of one partition on these nodes; underscores in configs are dots."""
-        kind = messages.CreateTopicsRequest
         name = f"{self.name}.{suffix}"
-        assigned = kind.CreatableReplicaAssignment(partition_index=0, broker_ids=list(replicas))
-        wanted = kind.CreatableTopic(
-            name=name,
-            num_partitions=-1,
-            replication_factor=-1,
-            assignments=[assigned],
-            configs=[
-                kind.CreatableTopicConfig(name=key.replace("_", "."), value=str(value))
-                for key, value in configs.items()
-            ],
-        )
-        (created,) = self.ask(0, kind(topics=[wanted], timeout_ms=30_000)).topics
-        assert created.error_code == NONE, created
-        self._ids[name] = created.topic_id
+        self._ids[name] = self.create(name, replicas, configs)
         self.await_isr(name, len(replicas))
         until(lambda: self.latest(replicas[0], name)[0] == NONE.name, pause_seconds=PAUSE_SECONDS)
         return name
@@ -213,36 +201,6 @@ class Nodes:
             pause_seconds=PAUSE_SECONDS,
         )
 
-    def elect(self, topic: str, kind_of_election: int = PREFERRED, node: int = 0) -> tuple[str, Any]:
-        """Elect by request; return code and text of the partition."""
-        kind = messages.ElectLeadersRequest
-        named = kind.TopicPartitions(topic=topic, partitions=[0])
-        request = kind(election_type=kind_of_election, topic_partitions=[named], timeout_ms=30_000)
-        (answer,) = self.ask(node, request).replica_election_results
-        (result,) = answer.partition_result
-        return ErrorCode(result.error_code).name, result.error_message
-
-    def reassign(self, topic: str, replicas: Collection[int] | None) -> tuple[str, Any]:
-        """Begin to move a partition, or cancel that; return code and text."""
-        kind = messages.AlterPartitionReassignmentsRequest
-        moved = kind.ReassignablePartition(
-            partition_index=0, replicas=None if replicas is None else list(replicas)
-        )
-        request = kind(topics=[kind.ReassignableTopic(name=topic, partitions=[moved])], timeout_ms=30_000)
-        (answer,) = self.ask(0, request).responses
-        return ErrorCode(answer.partitions[0].error_code).name, answer.partitions[0].error_message
-
-    def reassigned(self, topic: str) -> list[Any]:
-        """Return (replicas, adding, removing) of a move that is under way."""
-        kind = messages.ListPartitionReassignmentsRequest
-        named = kind.ListPartitionReassignmentsTopics(name=topic, partition_indexes=[0])
-        answer = self.ask(0, kind(topics=[named], timeout_ms=30_000))
-        return [
-            (each.replicas, each.adding_replicas, each.removing_replicas)
-            for found in answer.topics
-            for each in found.partitions
-        ]
-
     def place(self, topic: str, *replicas: int) -> None:
         """Have a partition led by the first of these nodes, and followed by the others."""
         assert self.reassign(topic, replicas)[0] == NONE.name
@@ -252,15 +210,6 @@ class Nodes:
         for node in range(3):
             self.await_leader(topic, replicas[0], node=node)
         self.await_offsets(replicas[0], topic)
-
-    def configure(self, resource: str, name: str, value: object, *, resource_type: int = TOPIC) -> None:
-        kind = messages.IncrementalAlterConfigsRequest
-        change = kind.AlterableConfig(name=name, config_operation=SET, value=str(value))
-        changed = kind.AlterConfigsResource(
-            resource_type=resource_type, resource_name=resource, configs=[change]
-        )
-        (answer,) = self.ask(0, kind(resources=[changed])).responses
-        assert answer.error_code == NONE, answer
 
     # Records
 

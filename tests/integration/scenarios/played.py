@@ -15,6 +15,7 @@ from typing import Any
 from kbatch._native.codec.record_batch import decode
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
+from tests.integration.scenarios.administration import Administration
 from tests.oracle import plain
 from tests.support.broker_core import fetched, produced
 from tests.support.broker_wire import Wire
@@ -32,6 +33,7 @@ FEATURES = (
 CONSUMER, NO_EPOCH = -1, -1
 ALL, LEADER = -1, 1
 TIMEOUT_MS = 300
+PATIENT_MS = 2_000  # long enough for what a scenario does while a request waits
 
 PlayedScenario = Callable[["Stage"], None]
 PLAYED_SCENARIOS: dict[str, PlayedScenario] = {}
@@ -43,7 +45,7 @@ def played_scenario(function: PlayedScenario) -> PlayedScenario:
     return function
 
 
-class Stage:
+class Stage(Administration):
     """Node 0, and the brokers 1 to 3, which are played. A context manager.
 
     Parameters
@@ -91,6 +93,9 @@ class Stage:
     def note(self, label: str, value: Any) -> None:
         self.transcript.append((label, value))
 
+    def administer(self, request: Any) -> Any:
+        return self._node.ask(request)
+
     # Brokers
 
     def _ask(self, request: Any, version: int | None = None) -> Any:
@@ -105,6 +110,16 @@ class Stage:
     def silence(self, *nodes: int) -> None:
         """Send no heartbeats of brokers but those of the scenario."""
         self._silent.update(nodes)
+
+    def fence(self, node: int) -> None:
+        """Have a broker ask to be fenced, and say nothing more."""
+        self.silence(node)
+        assert self.beat(node, fence=True)[1]
+
+    def wake(self, node: int) -> None:
+        """Have a fenced broker be heard again, in the same run."""
+        until(lambda: not self.beat(node)[1], pause_seconds=PAUSE_SECONDS)
+        self._silent.discard(node)
 
     def epoch(self, node: int) -> int:
         return self._epochs[node]
@@ -195,22 +210,8 @@ class Stage:
 
     def topic(self, suffix: str, *replicas: int, **configs: object) -> str:
         """Create a topic of one partition on these nodes; underscores in configs are dots."""
-        kind = messages.CreateTopicsRequest
         name = self._last_topic = f"{self.name}.{suffix}"
-        assigned = kind.CreatableReplicaAssignment(partition_index=0, broker_ids=list(replicas))
-        wanted = kind.CreatableTopic(
-            name=name,
-            num_partitions=-1,
-            replication_factor=-1,
-            assignments=[assigned],
-            configs=[
-                kind.CreatableTopicConfig(name=key.replace("_", "."), value=str(value))
-                for key, value in configs.items()
-            ],
-        )
-        (created,) = self._node.ask(kind(topics=[wanted], timeout_ms=30_000)).topics
-        assert created.error_code == ErrorCode.NONE, created
-        self._ids[name] = created.topic_id
+        self._ids[name] = self.create(name, replicas, configs)
         until(lambda: self.partition(name), pause_seconds=PAUSE_SECONDS)
         return name
 
@@ -245,12 +246,19 @@ class Stage:
 
     # Records
 
-    def produce(self, topic: str, *values: bytes, acks: int = LEADER, **header: Any) -> tuple[str, int]:
-        """Send a batch to node 0; return (code, base offset)."""
+    def produce_request(
+        self, topic: str, *values: bytes, acks: int = LEADER, timeout_ms: int = TIMEOUT_MS, **header: Any
+    ) -> Any:
         data = plain.encode([(None, value, (), 1_700_000_000_000) for value in values], **header)
-        request = produce_request({(topic, 0): data}, self._ids.__getitem__, acks=acks, timeout_ms=TIMEOUT_MS)
-        found = produced(self._node.ask(request))
-        return ErrorCode(found.error_code).name, found.base_offset
+        return produce_request({(topic, 0): data}, self._ids.__getitem__, acks=acks, timeout_ms=timeout_ms)
+
+    def produce(self, topic: str, *values: bytes, **fields: Any) -> tuple[str, int]:
+        """Send a batch to node 0, as `produce_request` has it; return (code, base offset)."""
+        return acknowledged(self._node.ask(self.produce_request(topic, *values, **fields)))
+
+    def produced(self, topic: str, *values: bytes, **fields: Any) -> None:
+        """Produce, once node 0 answers as the leader."""
+        until(lambda: self.produce(topic, *values, **fields)[0] == "NONE", pause_seconds=PAUSE_SECONDS)
 
     def fetch_request(self, topic: str, offset: int, *, by: int = CONSUMER, **fields: Any) -> Any:
         """Return a request of a consumer, or of the follower that a node is."""
@@ -276,6 +284,19 @@ class Stage:
         for node in followers:
             self.fetch(topic, end, by=node)
 
+    def epoch_ends(self, topic: str, *epochs: int) -> list[tuple[str, int, int]]:
+        """Return (code, epoch, end offset) of node 0 for leader epochs that a client asks about."""
+        kind = messages.OffsetForLeaderEpochRequest
+        ends = []
+        for epoch in epochs:
+            wanted = kind.OffsetForLeaderPartition(
+                partition=0, current_leader_epoch=NO_EPOCH, leader_epoch=epoch
+            )
+            named = kind.OffsetForLeaderTopic(topic=topic, partitions=[wanted])
+            (found,) = self._node.ask(kind(replica_id=CONSUMER, topics=[named])).topics[0].partitions
+            ends.append((ErrorCode(found.error_code).name, found.leader_epoch, found.end_offset))
+        return ends
+
     def delete_before(self, topic: str, offset: int) -> tuple[str, int]:
         """Delete records; return (code, where the log starts)."""
         kind = messages.DeleteRecordsRequest
@@ -287,6 +308,12 @@ class Stage:
     def brokers(self) -> list[int]:
         """Return the brokers that node 0 names."""
         return sorted(each.node_id for each in self._node.ask(messages.MetadataRequest(topics=[])).brokers)
+
+
+def acknowledged(answer: Any) -> tuple[str, int]:
+    """Return (code, base offset) of an answer to Produce."""
+    found = produced(answer)
+    return ErrorCode(found.error_code).name, found.base_offset
 
 
 def described(answer: Any) -> dict[str, Any]:
@@ -410,7 +437,7 @@ def followers_are_refused(stage: Stage) -> None:
     stage.silence(1)
     stage.beat(1, fence=True)
     stage.note_partition("node 0 leads", topic, 0)
-    until(lambda: stage.produce(topic, b"a", b"b")[0] == "NONE", pause_seconds=PAUSE_SECONDS)
+    stage.produced(topic, b"a", b"b")
     stage.note("as it should", stage.fetch(topic, 0, by=2, current_leader_epoch=1))
     stage.note("a stranger", stage.fetch(topic, 0, by=3, current_leader_epoch=1))
     stage.note("a stranger without an epoch", stage.fetch(topic, 0, by=3, current_leader_epoch=NO_EPOCH))
@@ -457,3 +484,117 @@ def records_are_deleted_at_all_replicas(stage: Stage) -> None:
     stage.note("1 has them", stage.delete_before(topic, 1))
     stage.fetch(topic, 2, by=1, log_start_offset=1)
     stage.note("1 has deleted them", stage.delete_before(topic, 1))
+
+
+@played_scenario
+def followers_hear_of_high_watermarks(stage: Stage) -> None:
+    """H03: a Fetch that waits is not answered because the high watermark rises."""
+    topic = stage.topic("t", 0, 1, 2)
+    stage.produce(topic, b"a")
+    stage.follow(topic, 1, 1, 2)
+    with stage.another_connection() as follower:
+        follower.send(stage.fetch_request(topic, 1, by=1, max_wait_ms=HANG_MS))
+        stage.produce(topic, b"b")
+        stage.note("the next record", described(follower.receive()))
+        follower.send(stage.fetch_request(topic, 2, by=1, max_wait_ms=HANG_MS))
+        until(lambda: stage.fetch(topic, 1, by=2)["offsets"] == [1])
+        stage.follow(topic, 2, 2)
+        until(lambda: stage.fetch(topic, 2)["high watermark"] == 2, pause_seconds=PAUSE_SECONDS)
+        stage.produce(topic, b"c")
+        stage.note("the one after a rise", described(follower.receive()))
+        stage.follow(topic, 3, 2)
+        follower.send(stage.fetch_request(topic, 3, by=1, max_wait_ms=PATIENT_MS))
+        until(lambda: stage.fetch(topic, 3)["high watermark"] == 3, pause_seconds=PAUSE_SECONDS)
+        stage.note("nothing in its time", described(follower.receive()))
+
+
+@played_scenario
+def minimums_change(stage: Stage) -> None:
+    """H11, P03, P10."""
+    topic = stage.topic("t", 0, 1, min_insync_replicas=2)
+    stage.produce(topic, b"a")
+    stage.follow(topic, 1, 1)
+    with stage.another_connection() as producer:
+        producer.send(stage.produce_request(topic, b"b", acks=ALL, timeout_ms=PATIENT_MS))
+        until(lambda: stage.fetch(topic, 1, by=1)["offsets"] == [1], pause_seconds=PAUSE_SECONDS)
+        stage.fence(1)
+        stage.note_eligible("too few while it waits", topic, 1)
+        stage.note("all, before that", acknowledged(producer.receive()))
+    stage.note("all, after that", stage.produce(topic, b"c", acks=ALL))
+    stage.configure(topic, "min.insync.replicas", 1)
+    stage.note_eligible("another minimum", topic)
+    stage.note("is not seen", stage.fetch(topic, 0))
+    stage.produced(topic, b"d", acks=ALL)
+    stage.note("is seen after the next", stage.fetch(topic, 0))
+    stage.wake(1)
+
+
+@played_scenario
+def leaders_resign(stage: Stage) -> None:
+    """P04, F12, F14."""
+    topic = stage.topic("t", 1, 0, 2)
+    stage.fence(1)
+    stage.note_partition("node 0 leads", topic, 0)
+    stage.produced(topic, b"a")
+    stage.wake(1)
+    term = {"current_leader_epoch": 1, "last_fetched_epoch": 1}
+    for node in (1, 2):
+        stage.fetch(topic, 1, by=node, **term)
+    until(lambda: len(stage.partition(topic).isr_nodes) == 3, pause_seconds=PAUSE_SECONDS)
+    stage.note("before", stage.fetch(topic, 0))
+    with (
+        stage.another_connection() as producer,
+        stage.another_connection() as follower,
+        stage.another_connection() as reader,
+    ):
+        producer.send(stage.produce_request(topic, b"b", acks=ALL, timeout_ms=HANG_MS))
+        until(lambda: stage.fetch(topic, 1, by=1, **term)["offsets"] == [1], pause_seconds=PAUSE_SECONDS)
+        follower.send(stage.fetch_request(topic, 2, by=2, max_wait_ms=HANG_MS, **term))
+        reader.send(stage.fetch_request(topic, 1, max_wait_ms=HANG_MS, current_leader_epoch=1))
+        stage.note("elected", stage.elect(topic))
+        stage.note("all", acknowledged(producer.receive()))
+        stage.note("a follower", described(follower.receive()))
+        stage.note("a reader", described(reader.receive()))
+    stage.note_partition("node 1 leads", topic, 1)
+    stage.fence(1)
+    stage.note_partition("node 0 leads again", topic, 0)
+    until(lambda: stage.epoch_ends(topic, 3)[0][0] == "NONE", pause_seconds=PAUSE_SECONDS)
+    stage.note("a term without records", stage.epoch_ends(topic, 0, 1, 2, 3, 4))
+    stage.wake(1)
+
+
+@played_scenario
+def eligible_leaders_return(stage: Stage) -> None:
+    """E03."""
+    topic = stage.topic("t", 1, 2, 3, min_insync_replicas=2)
+    for node in (3, 2, 1):
+        stage.fence(node)
+    stage.note_eligible("all fenced", topic, 1, 2)
+    stage.wake(3)
+    until(lambda: 3 not in stage.partition(topic).offline_replicas, pause_seconds=PAUSE_SECONDS)
+    stage.note_partition("one returns that is not eligible", topic, -1)
+    stage.wake(2)
+    stage.note_partition("one that is", topic, 2)
+    stage.wake(1)
+    until(lambda: 1 not in stage.partition(topic).offline_replicas, pause_seconds=PAUSE_SECONDS)
+    stage.note_partition("another", topic, 2)
+
+
+@played_scenario
+def moves_change_their_target(stage: Stage) -> None:
+    """B09."""
+    topic = stage.topic("t", 0, 3)
+
+    def note_move(label: str, target: tuple[int, ...] | None) -> None:
+        before = stage.partition(topic).replica_nodes
+        stage.note(label, stage.reassign(topic, target))
+        until(lambda: stage.partition(topic).replica_nodes != before, pause_seconds=PAUSE_SECONDS)
+        stage.note(f"{label}: the move", stage.reassigned(topic))
+        known = stage.partition(topic)
+        row = known.leader_id, known.leader_epoch, known.replica_nodes, sorted(known.isr_nodes)
+        stage.note(f"{label}: the partition", row)
+
+    note_move("a move", (1, 2))
+    note_move("another target", (3, 2))
+    note_move("cancelled", None)
+    stage.note("cancelled again", stage.reassign(topic, None))
