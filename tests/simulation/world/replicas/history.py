@@ -213,6 +213,9 @@ class PartitionHistory:
             return
         self.is_changed = False
         self._check_election(partition, before, known, rules)
+        if self.is_torn:  # what is committed from now on may be lost by the next election
+            highest = max(copy.log.high_watermark for copy in partition.copies.values())
+            self.high_watermark = max(self.high_watermark, highest)
         for copy in partition.copies.values():
             self._check_knowledge(copy)
             self._check_offsets(copy.log)
