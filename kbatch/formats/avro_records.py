@@ -217,7 +217,7 @@ def _checked(value: Any, kinds: Any, wanted: str) -> Any:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise _refused(value, "string")
-    return str(value)
+    return str.__str__(value)  # a subclass may say something else: an Enum of texts its member's name
 
 
 def _integer(schema: Any) -> Convert:
@@ -295,7 +295,7 @@ def _enum(schema: Any) -> Convert:
             value = value.value if value.value in symbols else value.name
         if not isinstance(value, str) or value not in symbols:
             raise ValueError(f"{schema['name']} has no symbol {_shown(value)}")
-        return str(value)
+        return str.__str__(value)
 
     return convert
 

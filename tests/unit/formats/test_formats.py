@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import enum
 import io
 import json
 import pickle
@@ -204,6 +205,32 @@ class _Only:
 def test_F_AVRO_31_32_33_34_nothing_is_changed_silently(change: Any, text: str) -> None:
     with pytest.raises((TypeError, ValueError), match=text):
         formats.Avro(ORDER).bind("value").encode("t", (), {**ROW, **change})
+
+
+class Shade(str, enum.Enum):  # noqa: UP042 - str() of a StrEnum is its value
+    LIGHT = "light"
+
+
+class Text(str):
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "something else"
+
+
+@pytest.mark.parametrize("value", [Shade.LIGHT, Text("light")])
+@pytest.mark.parametrize(
+    "format",
+    [
+        formats.Avro[Any]("string"),
+        formats.Avro[Any](["null", "string"]),
+        formats.Avro[Any]({"type": "enum", "name": "Shade", "symbols": ["light", "LIGHT"]}),
+        formats.Json[Any](),
+        formats.Utf8(),
+    ],
+)
+def test_texts_of_subclasses_are_what_they_hold(format: formats.Format[Any], value: str) -> None:
+    assert there_and_back(format, value) == "light"
 
 
 def test_F_AVRO_25_defaults_are_not_shared_and_may_be_left_out() -> None:
