@@ -4,6 +4,8 @@ cimport cython
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t
 
+from types import GenericAlias
+
 cdef extern from *:
     """
     #define KB_OFFSET(record, field) ((char *)&(record)->field - (char *)(record))
@@ -71,6 +73,9 @@ cdef class Record:
     offset : int
         Offset in the partition's log; -1 if it has none yet. `encode` renumbers records.
     """
+
+    # For annotations, which programs evaluate: ConsumerRecord[str, Order].
+    __class_getitem__ = classmethod(GenericAlias)
 
     def __init__(self, key=None, value=None, headers=(), timestamp_ms=None, int64_t offset=-1):
         self.key = key
@@ -312,8 +317,8 @@ cdef class TypedRecord(ConsumerRecord):
             return None, error
 
     def __repr__(self):
-        key = self._made_key if self._made & KEY_MADE else (<ConsumerRecord>self).key
-        value = self._made_value if self._made & VALUE_MADE else (<ConsumerRecord>self).value
+        key = self._made_key if self._is_made(KEY_MADE) else (<ConsumerRecord>self).key
+        value = self._made_value if self._is_made(VALUE_MADE) else (<ConsumerRecord>self).value
         return (f"ConsumerRecord(topic={self._topic!r}, partition={self.partition}, key={key!r}, "
                 f"value={value!r}, headers={self.headers!r}, timestamp_ms={self.timestamp_ms}, "
                 f"offset={self.offset}, leader_epoch={self.leader_epoch}, "

@@ -9,6 +9,7 @@ import json
 import pickle
 import threading
 import types
+import typing
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -100,6 +101,14 @@ def test_F_REC_01_02_03_11_value_is_made_once_if_it_is_used(broker: Broker) -> N
         assert first.value is first.value and first.value == {"a": 1}
         assert counting.calls == 1 and (first.key, first.raw_key) == ("k", b"k")
         assert isinstance(second, kbatch.ConsumerRecord) and second.topic == TOPIC and second.offset == 1
+
+
+def test_F_REC_11_annotations_may_be_evaluated() -> None:
+    def charge(record: kbatch.ConsumerRecord[str, int], consumer: kbatch.Consumer[str, int]) -> None: ...
+
+    found = typing.get_type_hints(charge)["record"]
+    assert typing.get_origin(found) is kbatch.ConsumerRecord and typing.get_args(found) == (str, int)
+    assert typing.get_origin(kbatch.Record[bytes]) is kbatch.Record
 
 
 def test_F_REC_04_threads_get_one_value(broker: Broker) -> None:
