@@ -14,6 +14,7 @@ from tests.integration.scenarios.nodes import (
     Cluster,
     Nodes,
     preferred_leaders_return,
+    requests_wait_for_a_controller,
 )
 from tests.oracle.kafka import RealCluster
 
@@ -24,6 +25,8 @@ NODES, SESSION_MS = 3, 9_000
 PROPERTIES = {
     "offsets.topic.replication.factor": NODES,
     "transaction.state.log.replication.factor": NODES,
+    "share.coordinator.state.topic.replication.factor": NODES,
+    "share.coordinator.state.topic.num.partitions": 1,
     "broker.session.timeout.ms": SESSION_MS,  # long, or a busy machine fences nodes that live
     "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
 }
@@ -39,7 +42,7 @@ def real_cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def embedded_cluster() -> Iterator[Cluster]:
+def embedded_cluster() -> Iterator[Broker]:
     options: dict[str, Any] = {
         "internal_topic_partitions": 1,
         "leader_rebalance": False,
@@ -67,6 +70,18 @@ def test_KE10_preferred_leaders_return_by_themselves() -> None:
     properties = {**PROPERTIES, REBALANCE: "true", INTERVAL: 1}
     with RealCluster(NODES, properties) as cluster, Nodes(cluster, "balanced") as nodes:
         preferred_leaders_return(nodes, lambda: None)
+        wrong = differences(found, nodes.transcript)
+    assert not wrong, "\n".join(["embedded != Kafka", *wrong])
+
+
+def test_KB06_KB11_requests_wait_for_a_controller(real_cluster: Cluster, embedded_cluster: Broker) -> None:
+    with Nodes(embedded_cluster, "controllers") as nodes:
+        requests_wait_for_a_controller(
+            nodes, lambda node: embedded_cluster.isolate(node, ["controller"]), embedded_cluster.heal
+        )
+        found = nodes.transcript
+    with Nodes(real_cluster, "controllers") as nodes:
+        requests_wait_for_a_controller(nodes, lambda node: None, lambda: None)
         wrong = differences(found, nodes.transcript)
     assert not wrong, "\n".join(["embedded != Kafka", *wrong])
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,12 +13,18 @@ import pytest
 from kbatch.testing import Broker
 from tests.conftest import require_jars
 from tests.integration.scenarios import differences
-from tests.integration.scenarios.played import PLAYED_SCENARIOS, Stage
+from tests.integration.scenarios.played import (
+    PLAYED_SCENARIOS,
+    Stage,
+    disks_are_changed_and_fail,
+    replicas_lag,
+)
 from tests.oracle.kafka import RealKafka
 from tests.support.patience import HANG_MS
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 SESSION_MS = 15_000  # long, or a busy machine fences brokers that live
+LAG_MS = 1_000  # of followers of the second pair of nodes
 NODES = 4
 
 
@@ -31,17 +40,19 @@ def real_stage() -> Iterator[Stage]:
 
 @pytest.fixture(scope="module")
 def embedded_stage() -> Iterator[Stage]:
-    options: dict[str, Any] = {
-        "session_timeout_ms": SESSION_MS,
-        "replica_lag_ms": HANG_MS,
-        "leader_rebalance": False,
-    }
+    with _embedded_stage(replica_lag_ms=HANG_MS) as (_, stage):
+        yield stage
+
+
+@contextmanager
+def _embedded_stage(**options: Any) -> Iterator[tuple[Broker, Stage]]:
+    options |= {"session_timeout_ms": SESSION_MS, "leader_rebalance": False}
     with Broker(nodes=NODES, auto_create_topics=False, **options) as broker:
         for node in range(1, NODES):
             broker.kill_node(node)
         address = broker.bootstrap_servers.split(",")[0]
         with Stage(address, address) as stage:
-            yield stage
+            yield broker, stage
 
 
 @pytest.mark.parametrize("name", PLAYED_SCENARIOS)
@@ -49,6 +60,33 @@ def test_played_brokers_are_answered_as_by_kafka(real_stage: Stage, embedded_sta
     found, expected = (_transcript(stage, name) for stage in (embedded_stage, real_stage))
     wrong = differences(found, expected)
     assert not wrong, "\n".join(["embedded != Kafka", *wrong])
+
+
+def test_KI01_KD04_KB12_lagging_followers_and_disks() -> None:
+    require_jars()
+    with _embedded_stage(replica_lag_ms=LAG_MS, log_dirs=2) as (broker, stage):
+        found = _of_lag_and_disks(stage, lambda: broker.fail_log_dir(0, 1))
+    properties = {"broker.session.timeout.ms": SESSION_MS, "replica.lag.time.max.ms": LAG_MS}
+    with (
+        RealKafka(properties, log_dirs=2) as kafka,
+        Stage(kafka.bootstrap_servers, kafka.controllers[0]) as stage,
+    ):
+        expected = _of_lag_and_disks(stage, lambda: _replace_by_a_file(kafka.log_directories(2)[1]))
+    wrong = differences(found, expected)
+    assert not wrong, "\n".join(["embedded != Kafka", *wrong])
+
+
+def _of_lag_and_disks(stage: Stage, fail_second_disk: Callable[[], None]) -> list[tuple[str, object]]:
+    stage.name = "lag"
+    replicas_lag(stage)
+    stage.name = "disks"
+    disks_are_changed_and_fail(stage, fail_second_disk)
+    return stage.transcript
+
+
+def _replace_by_a_file(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.touch()
 
 
 def _transcript(stage: Stage, name: str) -> list[tuple[str, object]]:

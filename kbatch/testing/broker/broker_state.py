@@ -145,6 +145,10 @@ class Context:
         """Return the node's port of the listener that the client uses."""
         return node.ports[self.connection.listener]
 
+    def address_of(self, node: Node) -> dict[str, Any]:
+        """Return the fields of answers that say where a node is, for the client."""
+        return {"host": node.host, "port": self.port_of(node), "rack": node.rack}
+
     def check_forced_error(self) -> None:
         """Raise the error that a test forces; called once for every item that could fail."""
         if self.forced_error is not None:

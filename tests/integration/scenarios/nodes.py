@@ -6,20 +6,27 @@ be the same. What takes its time in a real cluster is awaited.
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
+from kbatch import Producer
 from kbatch.errors import ErrorCode
 from kbatch.protocol import messages
 from kbatch.protocol.structs import Message
 from tests.integration.scenarios.administration import BROKER, UNCLEAN, Administration
 from tests.integration.scenarios.requests import batch
+from tests.integration.scenarios.share_groups import ACCEPT, REJECT, RELEASE, Member, offsets
+from tests.integration.scenarios.wire import Wire as ScenarioWire
 from tests.integration.scenarios.wire import batch_rows
 from tests.support import requests
 from tests.support.broker_wire import ConnectionClosed, Wire
 from tests.support.patience import until
 
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
+SHARE_STATE = "__share_group_state"
+GROUP, GROUP_TYPE, SHARE_TYPE = 32, 0, 2  # a type of resources; types of coordinators' keys
+SENT_AT_ONCE, REQUEST_TIMEOUT_MS = 20, 3_000
 NO_TOPIC_ID = bytes(16)
 RACKS = ("north", "south", "west")  # of the nodes
 LEADER, ALL = 1, -1
@@ -273,6 +280,15 @@ class Nodes(Administration):
         (found,) = self.ask(node, request, version).topics[0].partitions
         return ErrorCode(found.error_code).name, found.offset
 
+    def active_controller(self) -> int:
+        """Return the node whose controller is the active one."""
+        kind = messages.DescribeQuorumRequest
+        quorum = kind.TopicData(
+            topic_name="__cluster_metadata", partitions=[kind.PartitionData(partition_index=0)]
+        )
+        active: int = self.ask(0, kind(topics=[quorum])).topics[0].partitions[0].leader_id
+        return active
+
     # Groups
 
     def commit_request(
@@ -293,6 +309,37 @@ class Nodes(Administration):
         return ErrorCode(partition.error_code).name, partition.committed_offset
 
 
+class Sender:
+    """An idempotent producer of numbered records to a topic on nodes 1, 2 and 0. A context manager."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self._topic = nodes.topic("sent", 1, 2, 0)
+        self._sent: list[bytes] = []
+        self._producer = Producer(
+            bootstrap_servers=nodes.cluster.bootstrap_servers, request_timeout_ms=REQUEST_TIMEOUT_MS
+        )
+
+    def __enter__(self) -> Sender:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._producer.close()
+
+    def send(self) -> None:
+        """Send some records, without waiting for them."""
+        for number in range(len(self._sent), len(self._sent) + SENT_AT_ONCE):
+            self._sent.append(b"%d" % number)
+            self._producer.send(self._topic, self._sent[-1])
+
+    def note_records(self) -> None:
+        """Wait until all are acknowledged, and write down what the leader has."""
+        self._producer.flush()
+        leader = self._nodes.partition(self._topic).leader_id
+        code, values, _ = until_read(self._nodes, leader, self._topic, len(self._sent))
+        self._nodes.note("all that was sent, in order", (code, values == self._sent))
+
+
 def code_of(answer: Any) -> int:
     """Return the first code of an answer."""
     for name in ("topics", "responses", "groups", "partitions"):
@@ -306,7 +353,15 @@ def code_of(answer: Any) -> int:
 
 @nodes_scenario
 def leaders_die_and_return(nodes: Nodes) -> None:
-    """E01 to E04, E06, E08, I06, I07, B03."""
+    """E01 to E04, E06, E08, I06, I07, B03; B07 of a leader that is killed."""
+    with Sender(nodes) as sender:
+        sender.send()
+        _leaders_die_and_return(nodes, sender)
+        sender.send()
+        sender.note_records()
+
+
+def _leaders_die_and_return(nodes: Nodes, sender: Sender) -> None:
     topics = [
         nodes.topic("three", 1, 2, 0),
         nodes.topic("two", 1, 2, min_insync_replicas=2),
@@ -314,13 +369,14 @@ def leaders_die_and_return(nodes: Nodes) -> None:
     ]
     nodes.note_partitions("at first", *topics)
     nodes.cluster.kill_node(1)
+    sender.send()
     for topic in topics:
         nodes.await_leader(topic, -1, 0, 2)
     nodes.note_partitions("without node 1", *topics)
     request = messages.MetadataRequest(topics=None)
     until(lambda: len(nodes.ask(0, request, 12).brokers) == 2, pause_seconds=PAUSE_SECONDS)
     described = nodes.ask(0, request, 12)
-    nodes.note("brokers", sorted(each.node_id for each in described.brokers))
+    nodes.note("brokers", sorted((each.node_id, each.rack) for each in described.brokers))
     for found in sorted(described.topics, key=lambda each: each.name):
         if found.name in topics:
             (known,) = found.partitions
@@ -431,12 +487,7 @@ def any_live_broker_is_named_as_the_controller(nodes: Nodes) -> None:
 @nodes_scenario
 def latest_offsets_wait_for_the_start_of_a_term(nodes: Nodes) -> None:
     """R04."""
-    kind = messages.DescribeQuorumRequest
-    quorum = kind.TopicData(
-        topic_name="__cluster_metadata", partitions=[kind.PartitionData(partition_index=0)]
-    )
-    active = nodes.ask(0, kind(topics=[quorum])).topics[0].partitions[0].leader_id
-    paused = 1 if active == 2 else 2  # the controller has to elect
+    paused = 1 if nodes.active_controller() == 2 else 2  # the controller has to elect
     leader = 3 - paused
     topic = nodes.topic("t", 0, leader, paused)
     nodes.reassign(topic, [leader, 0, paused])
@@ -555,11 +606,22 @@ def preferred_leaders_return(nodes: Nodes, pass_time: Callable[[], None]) -> Non
 
 @nodes_scenario
 def stopped_leaders_go_on_as_zombies(nodes: Nodes) -> None:
-    """P06, P07: what only the stopped one has is cut off."""
+    """P06, P07: what only the stopped one has is cut off. B04, B07."""
+    with Sender(nodes) as sender:
+        sender.send()
+        _stopped_leaders_go_on_as_zombies(nodes, sender)
+        sender.send()
+        sender.note_records()
+
+
+def _stopped_leaders_go_on_as_zombies(nodes: Nodes, sender: Sender) -> None:
     topic = nodes.topic("t", 1, 2, 0)
     nodes.note("before", nodes.produce(1, topic, b"kept"))
     zombie = nodes.connect(1)
     nodes.cluster.pause_node(1)
+    sender.send()
+    for node in (0, 2):
+        nodes.note_partitions(f"at node {node}, just stopped", topic, node=node)
     zombie.send(nodes.produce_request(topic, b"lost", acks=LEADER))
     nodes.await_leader(topic, 0, 2)
     nodes.note_partitions("without node 1", topic)
@@ -573,7 +635,79 @@ def stopped_leaders_go_on_as_zombies(nodes: Nodes) -> None:
     zombie.close()
 
 
+def requests_wait_for_a_controller(
+    nodes: Nodes, cut_off: Callable[[int], None], heal: Callable[[], None]
+) -> None:
+    """B06, B11. The controllers of a real node need a second one; that of an embedded cluster is no node, so
+    `cut_off` keeps a node from it, until `heal`.
+    """
+    active = nodes.active_controller()
+    killed, alone, stopped = sorted(range(3), key=lambda node: node != active)
+    topic = nodes.topic("t", alone)
+    nodes.cluster.pause_node(stopped)
+    nodes.cluster.kill_node(killed)
+    cut_off(alone)
+    name = f"{nodes.name}.waits"
+    kind = messages.CreateTopicsRequest
+    wanted = kind.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+    waiting = nodes.connect(alone)
+    waiting.send(kind(topics=[wanted], timeout_ms=30_000))
+    nodes.note("written meanwhile", nodes.produce(alone, topic, b"1"))
+    nodes.note("read meanwhile", nodes.fetch(alone, topic))
+    described = nodes.ask(alone, messages.MetadataRequest(topics=None), 12)
+    known = next(each for each in described.topics if each.name == topic)
+    nodes.note("described meanwhile", known.partitions[0].leader_id == alone)
+    heal()
+    nodes.cluster.resume_node(stopped)
+    (created,) = waiting.receive().topics
+    nodes.note("created by the next", ErrorCode(created.error_code).name)
+    waiting.close()
+    nodes.cluster.start_node(killed)
+
+
 # Coordinators
+
+
+@nodes_scenario
+def share_groups_move(nodes: Nodes) -> None:
+    """K05, G21 to G23."""
+    topic, group = nodes.topic("t", 0, 1, 2), f"{nodes.name}.group"
+    for number in range(5):
+        nodes.produce(0, topic, b"%d" % number)
+    key = f"{group}:{urlsafe_b64encode(nodes.topic_id(topic)).decode().rstrip('=')}:0"
+    for key_type, name in ((GROUP_TYPE, group), (SHARE_TYPE, key)):
+        request = messages.FindCoordinatorRequest(key_type=key_type, coordinator_keys=[name])
+        until(
+            lambda: nodes.ask(0, request).coordinators[0].error_code == NONE,  # noqa: B023 - called at once
+            pause_seconds=PAUSE_SECONDS,
+        )
+    for internal in (OFFSETS, SHARE_STATE):
+        nodes.place(internal, 0, 1, 2)
+    nodes.configure(group, "share.auto.offset.reset", "earliest", resource_type=GROUP)
+    addresses = nodes.cluster.bootstrap_servers.split(",")
+    with ScenarioWire(addresses[0], nodes.name) as wire, wire.through(addresses[1], None) as next_wire:
+        wire.transcript = next_wire.transcript = nodes.transcript
+        for each in (wire, next_wire):
+            each.forge_topic_id(topic, nodes.topic_id(topic))
+        member = Member(wire, "AAAAAAAAAAAAAAAAAAAAAA", topic, group=group)
+        member.join()
+        member.acquire(topic, note="all")
+        member.acknowledge(topic, [(0, 2, [ACCEPT, RELEASE, REJECT])], note="three")
+        member.acquire(topic, note="what was released")
+        nodes.place(SHARE_STATE, 1, 0, 2)
+        member.acknowledge(topic, [(3, 3, [ACCEPT])], note="after a move of what is stored")
+        nodes.place(OFFSETS, 1, 0, 2)
+        nodes.note_code("at the old coordinator", 0, member.heartbeat(), MOVED)
+        found = nodes.settled(1, member.heartbeat())
+        nodes.note("at the new", (ErrorCode(found.error_code).name, found.member_epoch - member.epoch))
+        nodes.place(topic, 1, 0, 2)
+        until(lambda: nodes.latest(0, topic)[0] != NONE.name, pause_seconds=PAUSE_SECONDS)
+        member.fetch(topic, note="at the old leader")
+        member.acknowledge(topic, [(4, 4, [ACCEPT])], note="at the old leader")
+        moved = Member(next_wire, member.member_id, topic, group=group)
+        moved.acquire(topic, note="at the new leader")
+        moved.acknowledge(topic, [(1, 1, [ACCEPT])], note="at the new leader")
+        offsets(next_wire, topic, "at the new coordinator", group=group)
 
 
 @nodes_scenario

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 from kbatch._native.codec.record_batch import decode
@@ -32,6 +33,7 @@ FEATURES = (
 
 CONSUMER, NO_EPOCH = -1, -1
 ALL, LEADER = -1, 1
+RECORDS_OF_A_MOVE, BYTES_OF_A_MOVE = 40, 20_000_000
 TIMEOUT_MS = 300
 PATIENT_MS = 2_000  # long enough for what a scenario does while a request waits
 
@@ -305,9 +307,33 @@ class Stage(Administration):
         (found,) = self._node.ask(kind(topics=[asked], timeout_ms=TIMEOUT_MS)).topics
         return ErrorCode(found.partitions[0].error_code).name, found.partitions[0].low_watermark
 
+    # Log directories
+
+    def directories(self, topic: str, wire: Wire | None = None) -> list[Any]:
+        """Return the log directories of node 0, with what they have of a topic."""
+        kind = messages.DescribeLogDirsRequest
+        named = kind.DescribableLogDirTopic(topic=topic, partitions=[0])
+        found: list[Any] = (wire or self._node).ask(kind(topics=[named])).results
+        return sorted(found, key=lambda each: str(each.log_dir))
+
+    def move_replica(self, topic: str, path: str) -> None:
+        """Begin to move node 0's replica to another log directory."""
+        kind = messages.AlterReplicaLogDirsRequest
+        moved = kind.AlterReplicaLogDirTopic(name=topic, partitions=[0])
+        answer = self._node.ask(kind(dirs=[kind.AlterReplicaLogDir(path=path, topics=[moved])]))
+        assert answer.results[0].partitions[0].error_code == ErrorCode.NONE, answer
+
+    def replicas(self, topic: str) -> list[list[Any]]:
+        """Return what each log directory has of a topic."""
+        return [_replicas(each) for each in self.directories(topic)]
+
     def brokers(self) -> list[int]:
         """Return the brokers that node 0 names."""
         return sorted(each.node_id for each in self._node.ask(messages.MetadataRequest(topics=[])).brokers)
+
+
+def _replicas(directory: Any) -> list[Any]:
+    return [partition for topic in directory.topics for partition in topic.partitions]
 
 
 def acknowledged(answer: Any) -> tuple[str, int]:
@@ -326,6 +352,82 @@ def described(answer: Any) -> dict[str, Any]:
         "diverging": (diverging.epoch, diverging.end_offset),
         "offsets": [batch.base_offset for batch in decode(found.records or b"")],
     }
+
+
+# A node with two disks, and followers that may lag for a second only.
+
+
+def replicas_lag(stage: Stage) -> None:
+    """I01."""
+    topic = stage.topic("t", 0, 1)
+
+    def note_when(label: str, *isr: int, end: int | None = None) -> None:
+        """Wait for these in-sync replicas, while the follower says where its log ends, if that is given."""
+
+        def is_so() -> bool:
+            if end is not None:
+                stage.follow(topic, end, 1)
+            return sorted(stage.partition(topic).isr_nodes) == list(isr)
+
+        until(is_so, lambda: stage.partition(topic), pause_seconds=PAUSE_SECONDS)
+        stage.note_partition(label, topic, 0)
+        stage.note(f"{label}: what is seen", stage.fetch(topic, 0)["offsets"])
+
+    stage.produce(topic, b"a")
+    note_when("caught up", 0, 1, end=1)
+    stage.produce(topic, b"b")
+    note_when("lags", 0)
+    stage.produce(topic, b"c")
+    note_when("caught up again", 0, 1, end=3)
+
+
+def disks_are_changed_and_fail(stage: Stage, fail_second_disk: Callable[[], None]) -> None:
+    """D04, B12."""
+    topic = stage.topic("t", 0, 1)
+    for _ in range(RECORDS_OF_A_MOVE):
+        stage.produce(topic, bytes(BYTES_OF_A_MOVE // RECORDS_OF_A_MOVE))
+    stage.follow(topic, RECORDS_OF_A_MOVE, 1)
+
+    def begin_to_move() -> list[list[Any]]:
+        """Have the replica move to the directory where it is not; return what is in both just then."""
+        (to,) = [each.log_dir for each in stage.directories(topic) if not _replicas(each)]
+        stage.move_replica(topic, to)
+        return stage.replicas(topic)
+
+    def at_rest() -> list[list[Any]]:
+        """Return what is in both directories when nothing moves."""
+        until(lambda: sum(map(len, stage.replicas(topic))) == 1, pause_seconds=PAUSE_SECONDS)
+        return stage.replicas(topic)
+
+    def see_both() -> list[Any]:
+        """Begin moves until one is seen under way."""
+        found = [each for replicas in begin_to_move() for each in replicas]
+        is_seen = any(each.is_future_key and each.offset_lag for each in found)
+        at_rest()
+        return found if is_seen else []
+
+    present, future = sorted(until(see_both), key=lambda each: bool(each.is_future_key))
+    stage.note("beside the present one", (present.is_future_key, present.offset_lag, future.is_future_key))
+    stage.note("has less", future.partition_size < present.partition_size)
+    while not at_rest()[1]:
+        begin_to_move()
+    none, (moved,) = at_rest()
+    stage.note("moved", (len(none), moved.is_future_key, moved.offset_lag))
+    stage.note("read there", len(stage.fetch(topic, RECORDS_OF_A_MOVE - 1)["offsets"]))
+    fail_second_disk()
+    probes = count()
+
+    def has_failed() -> bool:  # which Kafka sees as it opens a log
+        stage.topic(f"probe-{next(probes)}", 0)
+        return any(each.error_code == ErrorCode.KAFKA_STORAGE_ERROR for each in stage.directories(topic))
+
+    until(has_failed, pause_seconds=PAUSE_SECONDS)
+    codes = [ErrorCode(each.error_code).name for each in stage.directories(topic)]
+    stage.note("the directories", sorted(codes))
+    stage.note_partition("led by the other", topic, 1)
+    stage.note("written to it", stage.produce(topic, b"lost")[0])
+    stage.note("read from it", stage.fetch(topic, 0)["code"])
+    stage.note("a broker still", stage.brokers())
 
 
 @played_scenario
@@ -424,6 +526,11 @@ def followers_fetch(stage: Stage) -> None:
     stage.note("the duplicate", stage.produce(topic, b"d", acks=ALL, **batch))
     stage.follow(topic, 4, 1, 2)
     stage.note("the duplicate, replicated", stage.produce(topic, b"d", acks=ALL, **batch))
+    batches = stage.topic("batches", 0, 1)
+    stage.produce(batches, b"a", b"b", b"c")
+    for offset in (2, 3):
+        stage.note(f"1 is at {offset} of a batch of three", stage.fetch(batches, offset, by=1))
+        stage.note("what is replicated then", stage.fetch(batches, 0))
     with stage.another_connection() as follower:
         follower.send(stage.fetch_request(topic, 4, by=1, max_wait_ms=HANG_MS))
         stage.produce(topic, b"e")
@@ -443,6 +550,8 @@ def followers_are_refused(stage: Stage) -> None:
     stage.note("a stranger without an epoch", stage.fetch(topic, 0, by=3, current_leader_epoch=NO_EPOCH))
     epoch = stage.epoch(2) - 1
     stage.note("an earlier start", stage.fetch(topic, 0, by=2, current_leader_epoch=1, broker_epoch=epoch))
+    other = {"current_leader_epoch": 1, "last_fetched_epoch": 0, "broker_epoch": epoch}
+    stage.note("an earlier start, with another log", stage.fetch(topic, 1, by=2, **other))
     stage.note("an older term", stage.fetch(topic, 0, by=2, current_leader_epoch=0))
     stage.note("a later term", stage.fetch(topic, 0, by=2, current_leader_epoch=2))
     for offset, last in ((2, 1), (1, 0), (2, 7), (5, 1)):

@@ -468,7 +468,7 @@ def share_group_KG10_unknown_topics_and_partitions(wire: Wire) -> None:
 
 
 @scenario
-def share_group_KG11_nothing_to_get(wire: Wire) -> None:
+def share_group_KG08_KG11_nothing_to_get(wire: Wire) -> None:
     member, topic = reading(wire, 2)
     member.fetch(topic, share_acquire_mode=7, note="unknown mode")
     member.acquire(topic)

@@ -221,8 +221,6 @@ class _Fetch:
         state, node_id = self._state, self._context.node_id
         replica = state.cluster.replica(name, wanted.partition, node_id, wanted.current_leader_epoch)
         epoch = self._request.replica_state.replica_epoch
-        if epoch != NO_EPOCH and epoch < state.cluster.node(self._replica_id).broker_epoch:
-            raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # an earlier start of that broker (KIP-903)
         asked = FollowerFetch(
             self._replica_id,
             wanted.current_leader_epoch,
@@ -231,17 +229,20 @@ class _Fetch:
             wanted.log_start_offset,
             epoch,
         )
-        fetched = replica.read_as_follower(asked, self._context.now_ms, notes=not self._is_parked)
+        fetched = replica.read_as_follower(asked)
+        if fetched.diverging is None and not self._is_parked:
+            if epoch != NO_EPOCH and epoch < state.cluster.node(self._replica_id).broker_epoch:
+                raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # an earlier start of it (KIP-903)
+            replica.note_follower(asked, fetched, self._context.now_ms)
+            partition = state.cluster.partition(name, wanted.partition)
+            state.replication.follower_fetched(
+                partition, replica, self._replica_id, fetched, self._context.now_ms
+            )
         answer.high_watermark, answer.log_start_offset = fetched.high_watermark, fetched.log_start_offset
         answer.last_stable_offset = min(fetched.high_watermark, replica.log.last_stable_offset)
         answer.records = fetched.batches
         if fetched.diverging is not None:
             answer.diverging_epoch = _epoch_end(fetched.diverging)
-        elif not self._is_parked:
-            partition = state.cluster.partition(name, wanted.partition)
-            state.replication.follower_fetched(
-                partition, replica, self._replica_id, fetched, self._context.now_ms
-            )
 
     def _hints(self, answers: list[Answered]) -> dict[int, messages.FetchResponse.NodeEndpoint]:
         """Return the places of new leaders, by node id, and name them in the answers (KIP-951)."""
@@ -266,7 +267,7 @@ class _Fetch:
             leader_id=partition.leader, leader_epoch=partition.leader_epoch
         )
         hints[node.node_id] = messages.FetchResponse.NodeEndpoint(
-            node_id=node.node_id, host=node.host, port=self._context.port_of(node)
+            node_id=node.node_id, **self._context.address_of(node)
         )
 
 

@@ -101,9 +101,7 @@ def metadata(
         )
     cluster = state.cluster
     brokers = [
-        messages.MetadataResponse.MetadataResponseBroker(
-            node_id=node.node_id, host=node.host, port=context.port_of(node)
-        )
+        messages.MetadataResponse.MetadataResponseBroker(node_id=node.node_id, **context.address_of(node))
         for node in cluster.brokers_known_by(context.node_id)
     ]
     response = messages.MetadataResponse(
@@ -355,7 +353,7 @@ def describe_cluster(
         controller_id=state.cluster.any_broker(context.node_id),
         brokers=[
             messages.DescribeClusterResponse.DescribeClusterBroker(
-                broker_id=node.node_id, host=node.host, port=context.port_of(node)
+                broker_id=node.node_id, **context.address_of(node)
             )
             for node in state.cluster.brokers_known_by(context.node_id)
         ],

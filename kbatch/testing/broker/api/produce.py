@@ -312,7 +312,7 @@ class _Produce:
             if known.leader >= 0:
                 node = self._state.cluster.nodes[known.leader]
                 hints[node.node_id] = messages.ProduceResponse.NodeEndpoint(
-                    node_id=node.node_id, host=node.host, port=self._context.port_of(node)
+                    node_id=node.node_id, **self._context.address_of(node)
                 )
         self._response.node_endpoints = list(hints.values())
 

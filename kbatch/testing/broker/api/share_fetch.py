@@ -349,9 +349,7 @@ class _Endpoints:
 
     def of(self, kind: type[Any]) -> list[Any]:
         nodes = [self._state.cluster.nodes[node_id] for node_id in self._node_ids]
-        return [
-            kind(node_id=node.node_id, host=node.host, port=self._context.port_of(node)) for node in nodes
-        ]
+        return [kind(node_id=node.node_id, **self._context.address_of(node)) for node in nodes]
 
 
 # Sessions

@@ -185,10 +185,8 @@ class Replica:
             raise BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE)
         return None if end.epoch == last_epoch and offset <= end.end_offset else end
 
-    def read_as_follower(self, asked: FollowerFetch, now_ms: int, *, notes: bool = True) -> FollowerFetched:
-        """Answer a follower, and note what it has; the answer's high watermark is the one before that.
-
-        `notes` is False if the request was noted when it came.
+    def read_as_follower(self, asked: FollowerFetch) -> FollowerFetched:
+        """Answer a follower; what it has is for `note_follower`.
 
         Raises BrokerError with the codes of ReplicaManager.readFromLog.
         """
@@ -196,18 +194,26 @@ class Replica:
         leadership = self.leadership
         if leadership is None:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        follower = leadership.followers.get(asked.node_id)
-        if follower is None:  # not assigned, as far as this leader knows
+        if asked.node_id not in leadership.followers:  # not assigned, as far as this leader knows
             names_epoch = asked.leader_epoch != NO_EPOCH
             raise BrokerError(
                 ErrorCode.UNKNOWN_LEADER_EPOCH if names_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER
             )
-        answer = self._read(asked)
-        if notes and answer.diverging is None:
-            follower.note_fetch(asked.offset, self.log.log_end_offset, now_ms)
-            follower.log_start_offset = asked.log_start_offset
-            follower.broker_epoch = asked.broker_epoch
-        return answer
+        return self._read(asked)
+
+    def note_follower(self, asked: FollowerFetch, answer: FollowerFetched, now_ms: int) -> None:
+        """Note what a follower has, by what it asked and is answered, if the logs do not diverge.
+
+        One that asks for the middle of a batch has what is before the batch: whole batches are replicated
+        (LogSegment.read).
+        """
+        if self.leadership is None or answer.diverging is not None:
+            return
+        offset = min([asked.offset, *map(_base_offset, answer.batches[:1])])
+        follower = self.leadership.followers[asked.node_id]
+        follower.note_fetch(offset, self.log.log_end_offset, now_ms)
+        follower.log_start_offset = asked.log_start_offset
+        follower.broker_epoch = asked.broker_epoch
 
     def _read(self, asked: FollowerFetch) -> FollowerFetched:
         log = self.log
@@ -286,3 +292,7 @@ class Replica:
         if own.epoch != told.epoch:
             return min(own.end_offset, end_offset)
         return min(own.end_offset, told.end_offset, end_offset)
+
+
+def _base_offset(batch: memoryview) -> int:
+    return int.from_bytes(batch[:8], "big", signed=True)

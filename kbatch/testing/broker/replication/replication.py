@@ -182,11 +182,13 @@ class Replication:
         return has_changed or has_joined or _noted(leader, copy.node_id) != before
 
     def _answer(self, asked: FollowerFetch, leader: Replica, now_ms: int) -> FollowerFetched | ErrorCode:
-        """Return what a leader answers."""
+        """Return what a leader answers; it notes what the follower has."""
         try:
-            return leader.read_as_follower(asked, now_ms)
+            answer = leader.read_as_follower(asked)
         except BrokerError as error:
             return error.code
+        leader.note_follower(asked, answer, now_ms)
+        return answer
 
     def _take(
         self,

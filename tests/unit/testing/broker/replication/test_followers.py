@@ -49,6 +49,24 @@ def test_KF03_earlier_start_of_a_broker_is_refused_and_not_noted(held: Replicate
     assert held.partition.copies[0].leadership.followers[1].end_offset == 1
 
 
+def test_KF03_earlier_start_hears_where_logs_diverge() -> None:
+    broker = Replicated()
+    _in_terms(broker)
+    broker.stop(1)
+    broker.start(1)
+    answer = broker.fetch_as(1, 5, 1, broker_epoch=0)
+    assert (answer.error_code, answer.diverging_epoch.end_offset) == (0, 3)
+    assert broker.fetch_as(1, 6, 2, broker_epoch=0).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_KH01_middle_of_a_batch_counts_as_its_beginning(held: Replicated) -> None:
+    held.put(b"a", acks=LEADER)
+    held.put(b"b", b"c", b"d", acks=LEADER)
+    for offset, known in ((3, 1), (4, 4)):
+        held.fetch_as(1, offset)
+        assert held.partition.copies[0].leadership.followers[1].end_offset == known
+
+
 def test_KF04_other_leader_epochs_are_refused(held: Replicated) -> None:
     held.fetch_as(1, 0)
     held.move(1)

@@ -35,7 +35,8 @@ def test_KA07_idle_cluster_acts_at_periodic_checks_only() -> None:
 def test_KH01_KI02_high_watermark_is_the_least_of_the_in_sync_replicas() -> None:
     broker = Replicated()
     broker.hold()
-    broker.put(b"a", b"b", b"c", acks=LEADER)
+    for value in (b"a", b"b", b"c"):
+        broker.put(value, acks=LEADER)
     assert broker.ends()[0] == (3, 0)
     broker.fetch_as(1, 3)
     assert broker.ends()[0] == (3, 0), "node 2 has not fetched in this term"

@@ -134,3 +134,11 @@ def test_KR07_all_replicas_describe_producers() -> None:
     assert [each.error_code for each in answers] == [0, 0, 0, ErrorCode.NOT_LEADER_OR_FOLLOWER]
     known = [[(each.producer_id, each.last_sequence) for each in one.active_producers] for one in answers]
     assert known == [[(7, 0)]] * 3 + [[]]
+
+
+def test_answers_name_the_racks_of_nodes() -> None:
+    broker = Replicated(racks=RACKS)
+    for request in (messages.MetadataRequest(topics=[]), messages.DescribeClusterRequest()):
+        assert [each.rack for each in broker.client(0).ask(request).brokers] == [*RACKS]
+    refused = broker.client(1).ask(produce_request(broker, batch(b"a")))
+    assert [each.rack for each in refused.node_endpoints] == ["a"]
