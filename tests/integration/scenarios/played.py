@@ -21,6 +21,7 @@ from tests.oracle import plain
 from tests.support.broker_core import fetched, produced
 from tests.support.broker_wire import Wire
 from tests.support.patience import HANG_MS, until
+from tests.support.played_leader import UNUSED_PORT, Asked, PlayedLeader
 from tests.support.requests import fetch_request, produce_request
 
 ALL_RECORDS = 1 << 40  # the offset of a broker that knows all that the controller has recorded
@@ -54,14 +55,18 @@ class Stage(Administration):
     ----------
     bootstrap_servers, controller : str
         The addresses of node 0, and of what answers as the controller.
+    leader : PlayedLeader
+        What node 0 asks where node 3 leads.
 
     Attributes
     ----------
+    leader : PlayedLeader
     transcript : list
         What the present scenario wrote down.
     """
 
-    def __init__(self, bootstrap_servers: str, controller: str) -> None:
+    def __init__(self, bootstrap_servers: str, controller: str, leader: PlayedLeader) -> None:
+        self.leader = leader
         self.transcript: list[tuple[str, Any]] = []
         self.name = ""
         self._bootstrap_servers = bootstrap_servers
@@ -129,12 +134,13 @@ class Stage(Administration):
     def register(self, node: int, *, previous: int = -1) -> int:
         """Register a new run of a broker, and return the code."""
         kind = messages.BrokerRegistrationRequest
+        port = self.leader.port if node == self.leader.node_id else UNUSED_PORT
         answer = self._ask(
             kind(
                 broker_id=node,
                 cluster_id=self._cluster_id,
                 incarnation_id=uuid.uuid4().bytes,
-                listeners=[kind.Listener(name="BROKER", host="127.0.0.1", port=9)],
+                listeners=[kind.Listener(name="BROKER", host="127.0.0.1", port=port)],
                 features=[
                     kind.Feature(name=name, min_supported_version=0, max_supported_version=100)
                     if name != "metadata.version"
@@ -261,6 +267,12 @@ class Stage(Administration):
     def produced(self, topic: str, *values: bytes, **fields: Any) -> None:
         """Produce, once node 0 answers as the leader."""
         until(lambda: self.produce(topic, *values, **fields)[0] == "NONE", pause_seconds=PAUSE_SECONDS)
+
+    def led(self, suffix: str, *followers: int) -> str:
+        """Create a topic that the played leader leads."""
+        topic = self.topic(suffix, self.leader.node_id, *followers)
+        self.leader.lead(topic, self._ids[topic])
+        return topic
 
     def fetch_request(self, topic: str, offset: int, *, by: int = CONSUMER, **fields: Any) -> Any:
         """Return a request of a consumer, or of the follower that a node is."""
@@ -707,3 +719,67 @@ def moves_change_their_target(stage: Stage) -> None:
     note_move("another target", (3, 2))
     note_move("cancelled", None)
     stage.note("cancelled again", stage.reassign(topic, None))
+
+
+def _batch(offset: int, *values: bytes, epoch: int) -> bytes:
+    """Return a batch as a leader has it."""
+    rows: list[plain.Row] = [(None, value, (), 1_700_000_000_000) for value in values]
+    return plain.encode(rows, base_offset=offset, partition_leader_epoch=epoch)
+
+
+@played_scenario
+def leaders_are_followed(stage: Stage) -> None:
+    """F01, F07, F08, F17, H04, H07, H08: node 0 follows node 3, leads, and follows it again."""
+    topic, leader = stage.led("t", 0, 2), stage.leader
+
+    def note(label: str, asked: Asked) -> None:
+        stage.note(label, asked._asdict())
+        stage.note(f"{label}: what is seen", stage.fetch(topic, 0))
+
+    note("at first", leader.asked())
+    records = [_batch(offset, b"%d" % offset, epoch=0) for offset in range(3)]
+    note("three records", leader.tell(*records, high_watermark=2))
+    note("a high watermark above its end", leader.tell(high_watermark=9))
+    note("a later term's record", leader.tell(_batch(3, b"x", epoch=2), high_watermark=3))
+    note("one more", leader.tell(_batch(3, b"3", epoch=0), high_watermark=3))
+    stage.fence(3)
+    stage.note_partition("node 0 leads", topic, 0)
+    until(lambda: stage.epoch_ends(topic, 1)[0][0] == "NONE", pause_seconds=PAUSE_SECONDS)
+    stage.note("what is seen then", stage.fetch(topic, 0))
+    stage.produced(topic, b"4")
+    stage.wake(3)
+    term = {"current_leader_epoch": 1, "last_fetched_epoch": 1}
+    until(lambda: 3 in _isr_after(stage, topic, 5, **term), pause_seconds=PAUSE_SECONDS)
+    stage.note("elected", stage.elect(topic))
+    note("it follows again", leader.asked(leader_epoch=2))
+    note("where its last term ends", leader.tell(high_watermark=3, diverging=(0, 4)))
+    note("below its high watermark", leader.tell(high_watermark=2, diverging=(0, 2)))
+    later = [_batch(offset, b"%d" % offset, epoch=2) for offset in (2, 3)]
+    note("two of the term", leader.tell(*later, high_watermark=2))
+    note("a term that it does not know", leader.tell(high_watermark=2, diverging=(1, 3)))
+    note("an end beyond its own", leader.tell(high_watermark=2, diverging=(0, 9)))
+
+
+def _isr_after(stage: Stage, topic: str, offset: int, **term: int) -> list[int]:
+    """Return the in-sync replicas after a Fetch of node 3."""
+    stage.fetch(topic, offset, by=3, **term)
+    isr: list[int] = stage.partition(topic).isr_nodes
+    return isr
+
+
+@played_scenario
+def leaders_refuse_followers(stage: Stage) -> None:
+    """F10, F11."""
+    topic, leader = stage.led("t", 0, 2), stage.leader
+    records = [_batch(offset, b"%d" % offset, epoch=0) for offset in range(3)]
+    stage.note("three records", leader.tell(*records, high_watermark=3)._asdict())
+    leader.log_end_offset = 1
+    stage.note("out of range", leader.tell(error=ErrorCode.OFFSET_OUT_OF_RANGE)._asdict())
+    leader.log_start_offset, leader.log_end_offset = 20, 30
+    stage.note("below the start", leader.tell(error=ErrorCode.OFFSET_OUT_OF_RANGE)._asdict())
+    stage.note("what is seen", stage.fetch(topic, 20))
+    for code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH):
+        stage.note(code.name, leader.tell(error=code)._asdict())
+    leader.refuse(ErrorCode.FENCED_LEADER_EPOCH)
+    stage.note("moved", stage.reassign(topic, (3, 0)))
+    stage.note("in the next term", leader.asked(leader_epoch=1)._asdict())

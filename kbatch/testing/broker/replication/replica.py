@@ -63,6 +63,30 @@ class ReplicatedPartition(Protocol):
     def known_by(self, node_id: int) -> Registration: ...
 
 
+class LeaderLog(Protocol):
+    """The log of a leader, as far as followers need to know."""
+
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
+    @property
+    def high_watermark(self) -> int: ...
+
+
+class Leader(Protocol):
+    """What answers followers: the replica of another node, or what a test plays for it."""
+
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def log(self) -> LeaderLog: ...
+    @property
+    def leadership(self) -> Leadership | None: ...
+    def read_as_follower(self, asked: FollowerFetch) -> FollowerFetched: ...
+    def note_follower(self, asked: FollowerFetch, answer: FollowerFetched, now_ms: int) -> None: ...
+
+
 class Replica:
     """A node's copy of a partition.
 
@@ -276,7 +300,7 @@ class Replica:
         has_new_start = log.follow_start(fetched.log_start_offset)
         return has_new_start or log.log_end_offset > end_offset
 
-    def restart_at(self, leader: Partition, now_ms: int) -> None:
+    def restart_at(self, leader: LeaderLog, now_ms: int) -> None:
         """Go on where the leader has something, after it refused the offset (fetchOffsetAndTruncate)."""
         if leader.log_end_offset < self.log.log_end_offset:
             self.log.truncate_to(leader.log_end_offset, now_ms)

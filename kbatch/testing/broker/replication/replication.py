@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kbatch.testing.broker.cluster import Cluster, ClusterPartition
     from kbatch.testing.broker.controller.partition_change import Registration
     from kbatch.testing.broker.replication.leadership import Leadership
-    from kbatch.testing.broker.replication.replica import FollowerFetch, Replica
+    from kbatch.testing.broker.replication.replica import FollowerFetch, Leader, Replica
     from kbatch.testing.broker.timers import Timers
 
 FETCH_WAIT_MS = 500  # replica.fetch.wait.max.ms
@@ -51,6 +51,7 @@ class Replication:
         self._delays: list[tuple[int, Key | None, int | None]] = []
         self.courier = Courier(network, timers)
         self._under_way: dict[Replica, FollowerFetch] = {}  # by follower
+        self._played: dict[Key, Leader] = {}
 
     def changed(self, partition: ClusterPartition) -> None:
         """Have `run` look at a partition whose log or registration has changed."""
@@ -138,11 +139,11 @@ class Replication:
                 has_changed = self._lead(copy, copy.leadership, now_ms) or has_changed
         return has_changed
 
-    def _fetching(self, partition: ClusterPartition, now_ms: int) -> list[tuple[Replica, Replica]]:
+    def _fetching(self, partition: ClusterPartition, now_ms: int) -> list[tuple[Replica, Leader]]:
         """Return the followers that ask their leader now, with its replica: those not refused just before."""
         return [each for each in self._followers(partition) if each[0].fetches_from_ms <= now_ms]
 
-    def _followers(self, partition: ClusterPartition) -> list[tuple[Replica, Replica]]:
+    def _followers(self, partition: ClusterPartition) -> list[tuple[Replica, Leader]]:
         """Return the followers that reach their leader now, with its replica."""
         return [
             (copy, leader)
@@ -150,7 +151,7 @@ class Replication:
             if copy.leadership is None and (leader := self._leader_of(partition, copy)) is not None
         ]
 
-    def _wants(self, copy: Replica, leader: Replica) -> bool:
+    def _wants(self, copy: Replica, leader: Leader) -> bool:
         """True if a fetch has news for the follower, or for the leader."""
         leadership = leader.leadership
         follower = leadership.followers.get(copy.node_id) if leadership is not None else None
@@ -163,7 +164,7 @@ class Replication:
         rejoins = copy.node_id not in leadership.maximal_isr and self._may_join(copy.node_id)
         return rejoins and self._network.reaches(leader.node_id, CONTROLLER)
 
-    def _fetch_all(self, partition: ClusterPartition, copy: Replica, leader: Replica, now_ms: int) -> bool:
+    def _fetch_all(self, partition: ClusterPartition, copy: Replica, leader: Leader, now_ms: int) -> bool:
         """Fetch until there is nothing to fetch, or it changes nothing; True if anything changed."""
         for number in range(MAX_ROUNDS):
             is_done = copy.leadership is not None or not self._wants(copy, leader)
@@ -172,7 +173,7 @@ class Replication:
                 return number > 0
         raise _restless(partition)
 
-    def _fetch(self, partition: ClusterPartition, copy: Replica, leader: Replica, now_ms: int) -> bool:
+    def _fetch(self, partition: ClusterPartition, copy: Replica, leader: Leader, now_ms: int) -> bool:
         """Fetch once; True if that changed a log, or what the leader knows of the follower."""
         before = _noted(leader, copy.node_id)
         asked = copy.next_fetch(self._broker_epoch(copy))
@@ -181,7 +182,7 @@ class Replication:
         has_joined = self._join(partition, leader, asked.node_id, answer, now_ms)
         return has_changed or has_joined or _noted(leader, copy.node_id) != before
 
-    def _answer(self, asked: FollowerFetch, leader: Replica, now_ms: int) -> FollowerFetched | ErrorCode:
+    def _answer(self, asked: FollowerFetch, leader: Leader, now_ms: int) -> FollowerFetched | ErrorCode:
         """Return what a leader answers; it notes what the follower has."""
         try:
             answer = leader.read_as_follower(asked)
@@ -196,7 +197,7 @@ class Replication:
         copy: Replica,
         asked: FollowerFetch,
         answer: FollowerFetched | ErrorCode,
-        leader: Replica,
+        leader: Leader,
         now_ms: int,
     ) -> bool:
         """Have a follower take an answer; True if that changed its log."""
@@ -211,7 +212,7 @@ class Replication:
         return False
 
     def _send_fetch(
-        self, partition: ClusterPartition, copy: Replica, leader: Replica, delay_ms: int, now_ms: int
+        self, partition: ClusterPartition, copy: Replica, leader: Leader, delay_ms: int, now_ms: int
     ) -> None:
         """Have a fetch and its answer take their time: one at once for each follower."""
         asked = copy.next_fetch(self._broker_epoch(copy))
@@ -263,7 +264,7 @@ class Replication:
     def follower_fetched(
         self,
         partition: ClusterPartition,
-        leader: Replica,
+        leader: Leader,
         node_id: int,
         answer: FollowerFetched,
         now_ms: int,
@@ -272,19 +273,22 @@ class Replication:
         self._join(partition, leader, node_id, answer, now_ms)
         self.changed(partition)
 
-    def _leader_of(self, partition: ClusterPartition, copy: Replica) -> Replica | None:
+    def play_leader(self, key: Key, leader: Leader) -> None:
+        """Have the followers of a partition ask a leader that is played, whenever its node leads."""
+        self._played[key] = leader
+
+    def _leader_of(self, partition: ClusterPartition, copy: Replica) -> Leader | None:
         """Return the leader that a follower reaches now, if any."""
+        if partition in self._held or copy.log_dir.has_failed or not self._is_alive(copy.node_id):
+            return None
+        if self._played:
+            played = self._played.get((partition.topic.name, partition.index))
+            if played is not None and played.node_id == copy.leader:
+                return played
         leader = partition.copies.get(copy.leader)
-        if leader is None or leader is copy or partition in self._held:
+        if leader is None or leader is copy or leader.log_dir.has_failed:
             return None
-        if copy.log_dir.has_failed or leader.log_dir.has_failed:
-            return None
-        node_id, leader_id = copy.node_id, leader.node_id
-        is_reached = (
-            self._is_alive(node_id)
-            and self._is_alive(leader_id)
-            and self._network.reaches(node_id, leader_id)
-        )
+        is_reached = self._is_alive(leader.node_id) and self._network.reaches(copy.node_id, leader.node_id)
         return leader if is_reached else None
 
     def _delay_of(self, copy: Replica) -> int:
@@ -322,7 +326,7 @@ class Replication:
     def _join(
         self,
         partition: ClusterPartition,
-        leader: Replica,
+        leader: Leader,
         node_id: int,
         answer: FollowerFetched | ErrorCode,
         now_ms: int,
@@ -339,7 +343,7 @@ class Replication:
     def _propose(
         self,
         partition: ClusterPartition,
-        leader: Replica,
+        leader: Leader,
         leadership: Leadership,
         isr: tuple[int, ...],
         now_ms: int,
@@ -464,7 +468,7 @@ class Replication:
                 self._send_fetch(partition, copy, leader, delay_ms, now_ms)
 
 
-def _noted(leader: Replica, node_id: int) -> tuple[int, int] | None:
+def _noted(leader: Leader, node_id: int) -> tuple[int, int] | None:
     """Return what a leader knows of a follower's log; None if it does not lead it."""
     follower = leader.leadership.followers.get(node_id) if leader.leadership is not None else None
     return None if follower is None else (follower.end_offset, follower.log_start_offset)
