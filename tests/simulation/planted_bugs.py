@@ -51,8 +51,9 @@ become active. Some worlds allow unclean elections, and in some machines die wit
 also just when they are to be in sync, or disks fail.
 
 Coordinators are those of Kafka, too: they answer when what they store is replicated, and the next one knows
-what its log has. Some are deposed just as they store a commit. Where a log has lost what was committed, a
-group has forgotten commits, and a transaction may end in another way than it was said to.
+what its log has; that of transactions as soon as it is replicated, too. Some are deposed just as they store a
+commit. Where a log has lost what was committed, a group has forgotten commits, and a transaction may end in
+another way than it was said to.
 
 Then all is healed, and these must be true:
 

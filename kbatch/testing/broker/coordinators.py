@@ -155,12 +155,12 @@ class Coordinators:
 
     def loaded(self, kind: type[AnyShard]) -> list[AnyShard]:
         """Return the coordinators of a kind at all nodes, as far as they are loaded."""
-        return [shard for shard in self._all() if isinstance(shard, kind)]
+        return [shard for shard in self._all() if isinstance(shard, kind) and shard.is_loaded]
 
     def _asked(self, partition: ClusterPartition, node_id: int | None, kind: type[AnyShard]) -> AnyShard:
         leader = _leader_of(partition) if node_id is None else self._led_by(partition, node_id)
         shard = self._shard(partition, leader, kind)
-        if shard.serves_from_ms > self._state.now_ms:
+        if not shard.is_loaded or shard.serves_from_ms > self._state.now_ms:
             raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return shard
 
@@ -196,7 +196,7 @@ class Coordinators:
         return is_gone
 
     def _shard(self, partition: ClusterPartition, leader: Replica, kind: type[AnyShard]) -> AnyShard:
-        """Return the shard of a leader, loaded if it is not yet."""
+        """Return the shard of a leader, loaded if it may be and is not yet."""
         term: object = partition if partition.shares_log else leader.leadership
         shards = self._shards.setdefault(partition, {})
         if term not in shards:
@@ -204,8 +204,10 @@ class Coordinators:
             serves_from_ms = self._state.now_ms + (self.load_ms if has_records else 0)
             log = CoordinatorLog(self._state, partition, leader)
             shards[term] = self._makers[partition.topic.name](log, serves_from_ms)
-            shards[term].load(self._state.now_ms)
         shard = shards[term]
+        if not shard.is_loaded and shard.may_load():
+            shard.is_loaded = True
+            shard.load(self._state.now_ms)
         assert isinstance(shard, kind)
         return shard
 
@@ -233,8 +235,9 @@ class Coordinators:
         return self.next_producer_id(), 0
 
     def set_transaction_version(self, level: int) -> None:
-        for shard in self.loaded(TransactionShard):
-            shard.transactions.transaction_version = level
+        for shard in self._all():
+            if isinstance(shard, TransactionShard):
+                shard.transactions.transaction_version = level
 
     def verify_partition(
         self,

@@ -51,11 +51,13 @@ class Shard:
     log : CoordinatorLog
     serves_from_ms : int
         When it begins to answer clients: before that it loads.
+    is_loaded : bool
     """
 
     def __init__(self, log: CoordinatorLog, serves_from_ms: int, timed: Sequence[Timed] = ()) -> None:
         self.log = log
         self.serves_from_ms = serves_from_ms
+        self.is_loaded = False
         self._timed = timed
 
     def next_deadline_ms(self) -> int | None:
@@ -65,6 +67,10 @@ class Shard:
     def handle_timeout(self, now_ms: int) -> None:
         for each in self._timed:
             each.handle_timeout(now_ms)
+
+    def may_load(self) -> bool:
+        """True if what the log has is enough to begin with."""
+        return True
 
     def load(self, now_ms: int) -> None:
         """Read what the log has, replicated or not."""
@@ -200,6 +206,12 @@ class TransactionShard(Shard):
             coordinator_epoch=lambda: log.leader.leader_epoch,
         )
         super().__init__(log, serves_from_ms, [self.transactions])
+
+    def may_load(self) -> bool:
+        # Kafka's coordinator does not wait (TransactionStateManager reads to the end of the log). What the
+        # next leader lacks it has then told all the same, and records of a partition that is in no
+        # transaction any more are committed by the next one.
+        return self.log.unreplicated() is None
 
     def load(self, now_ms: int) -> None:
         records = [record for batch in self.log.batches() for record in _stored(batch)]

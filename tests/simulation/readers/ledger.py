@@ -34,15 +34,15 @@ class WrittenTransaction:
     ----------
     is_committed : bool
         Readers of committed data see its records.
-    is_over : bool
-        It is decided, or left to its time-out.
+    may_be_committed : bool
+        They may see them: its coordinator may have stored the decision, and the writer does not know.
     """
 
-    __slots__ = ("is_committed", "is_over", "number")
+    __slots__ = ("is_committed", "may_be_committed", "number")
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.is_committed = self.is_over = False
+        self.is_committed = self.may_be_committed = False
 
 
 class WrittenRecord(NamedTuple):
@@ -211,8 +211,10 @@ class GroupLedger:
 
     def _is_doubtful(self, number: int) -> bool:
         """True if readers may see a record or not: nothing tells how its transaction has ended."""
-        is_decided = not self._reads_committed or self._written[number].transaction is None
-        return self._doubts_transactions and not is_decided
+        transaction = self._written[number].transaction
+        if not self._reads_committed or transaction is None:
+            return False
+        return self._doubts_transactions or transaction.may_be_committed
 
     def reach(self, partition: TopicPartition, offset: int) -> None:
         """Note that a reader's position is at an offset without having read up to it."""

@@ -97,7 +97,6 @@ class Writer:
             self._identity = None
         elif self._identity is not None:
             await self._end(transaction, commits=self.random.random() >= self.options.abort)
-        transaction.is_over = True
 
     async def _begin(self) -> bool:
         """Get an identity. False if the coordinator gives none."""
@@ -138,6 +137,7 @@ class Writer:
         attempts = 0
         identity = self._identity
         assert identity is not None
+        transaction.may_be_committed = commits
         while attempts < ATTEMPTS or may_be_ended:
             attempts += 1
             try:
@@ -153,12 +153,13 @@ class Writer:
                 may_be_ended |= isinstance(error, UnknownEndError)
                 await sleep(self.world.schedule, 20 * MS)
                 continue
-            transaction.is_committed = commits
+            transaction.is_committed, transaction.may_be_committed = commits, False
             self._sequences.clear()
             name = "committed" if commits else "aborted"
             self.world.ledger.outcomes[f"transactions {name}"] += 1
             self.world.trace("%s: transaction %d is %s", self._name, transaction.number, name)
             return
+        transaction.may_be_committed &= may_be_ended
         self._identity = None  # its time-out ends it
 
     async def _ask(self, request: Callable[[TransactionCoordinator, int], Answer]) -> Answer:

@@ -491,7 +491,8 @@ class Partition:
                 self._store.delete_snapshot(snapshot)
             self._store.replace_aborted([], self._log.segment_base_offsets)
         self._producers = ProducerStateTable(expiration_ms=self._expiration_ms)
-        self._high_watermark = offset
+        if self._high_watermark is not None:
+            self._high_watermark = offset
 
     def delete_old_segments(self, now_ms: int) -> int:
         """Delete segments by retention.ms, retention.bytes and the log's start; return how many."""
@@ -519,9 +520,13 @@ class Partition:
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Cut off what a replica that ends at `offset` does not have.
 
-        The rest of the log then defines the producers (UnifiedLog.truncateTo, rebuildProducerState).
+        The rest of the log then defines the producers (UnifiedLog.truncateTo, rebuildProducerState). A log
+        that begins later goes on at `offset`, with nothing.
         """
         self._check_online()
+        if offset < self._log.segment_base_offsets[0]:
+            self.begin_anew(offset, now_ms)
+            return
         if offset >= self._log.end_offset:
             with self._disk:  # the last leader epoch may have no records, and another start
                 self._log.leader_epochs.truncate_from_end(offset)

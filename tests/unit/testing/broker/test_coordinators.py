@@ -360,6 +360,21 @@ def test_KK03_decision_that_is_replicated_is_completed_by_the_next_coordinator(b
     assert broker.end(identity, found).message.error_code == NONE, "a retry"
 
 
+def test_KK03_next_coordinator_waits_until_what_it_has_is_replicated(broker: Coordinated) -> None:
+    """It would complete what the leader after it may not have. Kafka's does."""
+    identity = broker.begin()
+    broker.cut({0, 1, "controller"}, {2})
+    waiting = broker.end(identity)
+    assert not waiting.is_there
+    broker.coordinate(1, TRANSACTIONS_TOPIC)
+    assert waiting.message.error_code == MOVED
+    assert broker.end(identity, 1).message.error_code == LOADING
+    assert not any(batch.is_control for batch in broker.log(0).batches()), "nothing is decided yet"
+    broker.heal()
+    broker.advance(1_000)
+    assert broker.transaction_state(1) == "CompleteCommit"
+
+
 def test_KK03_timeout_runs_at_the_next_coordinator(broker: Coordinated) -> None:
     broker.begin()
     broker.coordinate(1, TRANSACTIONS_TOPIC)

@@ -620,6 +620,16 @@ def test_cut_below_the_start_of_a_log_leaves_it_empty(open_partition: OpenPartit
     assert partition.log_end_offset == 7
 
 
+def test_log_that_begins_later_goes_on_empty_where_it_is_cut(open_partition: OpenPartition) -> None:
+    partition = open_partition()
+    send(partition, data_of(2))
+    partition.begin_anew(9, NOW_MS)
+    partition.truncate_to(4, NOW_MS)
+    offsets = (partition.log_start_offset, partition.high_watermark, partition.log_end_offset)
+    assert offsets == (4, 4, 4)
+    assert send(partition, data_of(2)).base_offset == 4
+
+
 # Producers
 
 
