@@ -125,7 +125,8 @@ class GroupFaults(WorldFaults):
         offset = self._random.randint(partition.log.log_start_offset, partition.log.high_watermark)
         self.world.trace("!! %s loses what is before %d", place, offset)
         self.world.cluster.change(partition.log.delete_records_before, offset)
-        self.world.ledger.log(place).start = partition.log.log_start_offset
+        log = self.world.ledger.log(place)
+        log.start = max(log.start, partition.log.log_start_offset)  # a new leader may not know of the last one
 
     # Members
 
