@@ -126,7 +126,8 @@ class GroupFaults(WorldFaults):
         self.world.trace("!! %s loses what is before %d", place, offset)
         self.world.cluster.change(partition.log.delete_records_before, offset)
         log = self.world.ledger.log(place)
-        log.start = max(log.start, partition.log.log_start_offset)  # a new leader may not know of the last one
+        # a new leader may not know how the last one was trimmed
+        log.start = max(log.start, partition.log.log_start_offset)
 
     # Members
 
