@@ -62,11 +62,18 @@ COLUMNS = ("campaign", "commit", "date", "cases", "outcomes", "seconds", "peak m
 
 
 class Campaign(NamedTuple):
-    """A module to play blocks of, which, and further programs that they run: modules, or files."""
+    """A module to play blocks of, which, and further programs that they run: modules, or files. `own_cases` of
+    a block replace the module's number.
+    """
 
     module: ModuleType
     blocks: range
     programs: tuple[str, ...] = ()
+    own_cases: int | None = None
+
+    @property
+    def cases(self) -> int:
+        return self.own_cases or self.module.BLOCK_CASES
 
 
 BROKER = "kbatch.cli.broker"
@@ -91,7 +98,7 @@ CAMPAIGNS = {
     "process() killed": Campaign(process_kills, range(50), ("tests.fuzz.process_member",)),
     # those with retry topics: threads and tasks, both protocols, an embedded broker and Kafka
     "process() killed, with retry topics": Campaign(
-        process_kills, range(2, 14, 3), ("tests.fuzz.process_member",)
+        process_kills, range(2, 26, 3), ("tests.fuzz.process_member",), own_cases=4_000
     ),
     "exits": Campaign(exits, range(10)),
     "forks": Campaign(forks, range(20)),
@@ -177,7 +184,7 @@ def run(name: str) -> Tally:
         if failed.is_set():  # what runs beside a failure still ends, and counts; nothing new is begun
             return
         try:
-            tally = campaign.run_block_apart(soak.module.__name__, block, soak.module.BLOCK_CASES)
+            tally = campaign.run_block_apart(soak.module.__name__, block, soak.cases)
         except BaseException:
             failed.set()
             raise
@@ -238,9 +245,9 @@ def main() -> None:
     campaign.heed_interrupts()
     names = [arguments.campaign] if arguments.campaign else list(CAMPAIGNS)
     if arguments.block is not None:
-        module = CAMPAIGNS[names[0]].module
-        cases = module.BLOCK_CASES
-        print(campaign.run_block(module.__name__, arguments.block, cases, verbose=arguments.verbose))
+        soak = CAMPAIGNS[names[0]]
+        name = soak.module.__name__
+        print(campaign.run_block(name, arguments.block, soak.cases, verbose=arguments.verbose))
         return
     for name in names:
         row = _row(name, run(name))
