@@ -62,8 +62,8 @@ COLUMNS = ("campaign", "commit", "date", "cases", "outcomes", "seconds", "peak m
 
 
 class Campaign(NamedTuple):
-    """A module to play blocks of, which, and further programs that they run: modules, or files. `own_cases` of
-    a block replace the module's number.
+    """A module to play blocks of, which, and further programs that they run: modules, or files. A block has
+    `own_cases`, or the module's number.
     """
 
     module: ModuleType
