@@ -33,7 +33,7 @@ PACKAGES = (
     "lz4",
     "psutil",
 )
-# What has none: it is there, but kbatch finds no codec in the first, and tests that use the others are skipped.
+# What has none: it is there, but kbatch finds no codec in the first, and what uses the others is skipped.
 CODECS_ABSENT = ("cramjam", "zstandard")
 ABSENT = ("confluent_kafka", "duckdb", "isal", "msgspec", "polars")
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux2014_x86_64")
