@@ -16,7 +16,7 @@ import pytest
 
 from kbatch import Admin, Consumer, Delivery, KafkaError, Producer, RecordMetadata, TopicReader
 from kbatch.errors import RecordDeserializationError
-from kbatch.formats import Json
+from kbatch.formats import Utf8
 from kbatch.testing import Broker
 from tests.support.patience import HANG_MS, HANG_SECONDS
 
@@ -153,12 +153,12 @@ def test_consumers_and_readers_beside_each_other_lose_and_double_nothing() -> No
 
 def test_F_REC_14_threads_that_share_typed_records_get_one_value_of_each() -> None:
     """Whichever thread makes a value first, all have the same object."""
-    count, unreadable = 2_000, b"{"
-    order: Json[Any] = Json()
+    count, unreadable = 2_000, b"\xff"
+    text = Utf8()
 
     def send(number: int) -> None:
         for each in range(number, count, THREADS):
-            producer.send("typed", {"number": each}, b"%d" % each)
+            producer.send("typed", f"number {each}", b"%d" % each)
 
     def used(number: int) -> dict[int, tuple[Any, Any]]:
         found = {}
@@ -176,19 +176,19 @@ def test_F_REC_14_threads_that_share_typed_records_get_one_value_of_each() -> No
         return found
 
     with Broker({"typed": 1}) as broker:
-        with Producer(bootstrap_servers=broker.bootstrap_servers, value_serializer=order) as producer:
+        with Producer(bootstrap_servers=broker.bootstrap_servers, value_serializer=text) as producer:
             beside_each_other(send)
         with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
             producer.send_many("typed", [(None, unreadable)] * 20)
         with TopicReader(
             bootstrap_servers=broker.bootstrap_servers,
             key_deserializer=lambda data: int(data),
-            value_deserializer=order,
+            value_deserializer=text,
         ) as reader:
             records = list(reader.read_records(reader.ranges("typed").ranges))
     first, *others = beside_each_other(used)
     assert sorted(key for key, _ in first.values()) == list(range(count))
-    assert all(value == {"number": key} for key, value in first.values())
+    assert all(value == f"number {key}" for key, value in first.values())
     for other in others:
         assert other.keys() == first.keys()
         assert all(other[offset][1] is value for offset, (_, value) in first.items())
