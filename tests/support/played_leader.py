@@ -67,6 +67,7 @@ class PlayedLeader(ABC):
         self._asked: Asked | None = None
         self._told: Told | None = None
         self._topics = 0  # that were led so far
+        self._high_watermark = 0
 
     def lead(self, topic: str, topic_id: bytes) -> None:
         """Play the leader of this topic, with an empty log."""
@@ -74,6 +75,7 @@ class PlayedLeader(ABC):
             self.log_start_offset = self.log_end_offset = 0
             self._asked = self._told = None
             self._topics += 1
+            self._high_watermark = 0
             self._changed.notify_all()
         self._begin(topic, topic_id)
 
@@ -125,19 +127,23 @@ class PlayedLeader(ABC):
                     return
         raise AssertionError("the follower does not ask")
 
-    def _answer(self, asked: Asked, wait_seconds: float = 0.0) -> Told | None:
-        """Return what the follower is to be told, if anything, and take that."""
+    def _answer(self, asked: Asked, wait_seconds: float = 0.0) -> Told:
+        """Return what the follower is to be told, and take that; if there is none in time, the same high
+        watermark as last: a follower of Kafka would take a lower one.
+        """
         with self._changed:
             self._asked = asked
             self._changed.notify_all()
             topics = self._topics
             self._changed.wait_for(lambda: self._told or self._topics != topics, wait_seconds)
             if self._topics != topics:
-                return None  # the answer is for followers of another topic
+                return Told()  # the answer is for followers of another topic
             told = self._told
             if told is not None or wait_seconds:  # else it asks no more
                 self._asked = self._told = None
-            return told
+            if told is not None and told.error == ErrorCode.NONE:
+                self._high_watermark = told.high_watermark
+            return told or Told(high_watermark=self._high_watermark)
 
 
 class SocketLeader(PlayedLeader):
@@ -221,7 +227,7 @@ class SocketLeader(PlayedLeader):
             wanted.log_start_offset,
             request.replica_state.replica_epoch != NO_EPOCH,
         )
-        told = self._answer(asked, request.max_wait_ms / 1000) or Told()
+        told = self._answer(asked, request.max_wait_ms / 1000)
         kind = messages.FetchResponse
         answer = kind.PartitionData(
             partition_index=0,
@@ -270,7 +276,7 @@ class CalledLeader(PlayedLeader):
 
     def answer(self, topic: str, asked: Asked) -> Told:
         """Return what a follower is told at once: nothing, if another topic is played by now."""
-        return (self._answer(asked) if topic == self._topic else None) or Told()
+        return self._answer(asked) if topic == self._topic else Told()
 
 
 class _CalledReplica:
