@@ -31,6 +31,8 @@ class Follower:
         Start of its log, as it said with its last fetch.
     broker_epoch : int
         The number of the start of its node that sent its last fetch; UNKNOWN_EPOCH if it did not say.
+    since_epoch : int
+        The partition epoch in which it became one, if that was in this term.
     """
 
     caught_up_ms: int
@@ -39,6 +41,7 @@ class Follower:
     leader_end_offset: int = UNKNOWN_OFFSET
     log_start_offset: int = UNKNOWN_OFFSET
     broker_epoch: int = UNKNOWN_EPOCH
+    since_epoch: int = UNKNOWN_EPOCH
 
     def note_fetch(self, offset: int, leader_end_offset: int, now_ms: int) -> None:
         """Note a fetch from `offset` on (Replica.updateFetchStateOrThrow)."""
@@ -88,16 +91,19 @@ class Leadership:
         self.proposed: tuple[int, ...] | None = None
         self.is_asking = False
         self.followers: dict[int, Follower] = {}
-        self.take(registration, now_ms)
+        self._follow(registration, now_ms, UNKNOWN_EPOCH)
 
     def take(self, registration: Registration, now_ms: int) -> None:
         """Take over a newer registration of the same leader epoch; it decides what was proposed."""
         if not self.is_asking or registration.partition_epoch > self.registration.partition_epoch:
             self.proposed = None
         self.registration = registration
+        self._follow(registration, now_ms, registration.partition_epoch)
+
+    def _follow(self, registration: Registration, now_ms: int, since_epoch: int) -> None:
         self.followers = {
             node_id: self.followers.get(node_id)
-            or Follower(now_ms if node_id in registration.isr else NEVER_MS)
+            or Follower(now_ms if node_id in registration.isr else NEVER_MS, since_epoch=since_epoch)
             for node_id in registration.replicas
             if node_id != self._node_id
         }

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kbatch.errors import ErrorCode
+from kbatch.records import INT32_MAX
 from kbatch.testing.broker.broker_error import BrokerError
 from kbatch.testing.broker.controller.partition_change import Registration
 from kbatch.testing.broker.replication.leadership import UNKNOWN_OFFSET, Leadership
@@ -34,7 +35,9 @@ class EpochEnd(NamedTuple):
 
 
 class FollowerFetch(NamedTuple):
-    """What a follower asks; `last_epoch` is that of its last record, NO_EPOCH for no comparison."""
+    """What a follower asks; `last_epoch` is that of its last record, NO_EPOCH for no comparison.
+    `partition_epoch` is the one that it knows; Kafka's Fetch does not say, then it is taken for the newest.
+    """
 
     node_id: int
     leader_epoch: int
@@ -42,6 +45,7 @@ class FollowerFetch(NamedTuple):
     last_epoch: int = NO_EPOCH
     log_start_offset: int = UNKNOWN_OFFSET
     broker_epoch: int = NO_EPOCH
+    partition_epoch: int = INT32_MAX
 
 
 class FollowerFetched(NamedTuple):
@@ -212,13 +216,18 @@ class Replica:
     def read_as_follower(self, asked: FollowerFetch) -> FollowerFetched:
         """Answer a follower; what it has is for `note_follower`.
 
+        One that has yet to hear that it was removed, and added again, is refused: it will lose what it has.
+        In Kafka it counts, and may be in sync without it.
+
         Raises BrokerError with the codes of ReplicaManager.readFromLog.
         """
         self.check_leader_epoch(asked.leader_epoch)
         leadership = self.leadership
         if leadership is None:
             raise BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if asked.node_id not in leadership.followers:  # not assigned, as far as this leader knows
+        follower = leadership.followers.get(asked.node_id)
+        # not assigned, as far as this leader knows, or not as it was when it last heard
+        if follower is None or asked.partition_epoch < follower.since_epoch:
             names_epoch = asked.leader_epoch != NO_EPOCH
             raise BrokerError(
                 ErrorCode.UNKNOWN_LEADER_EPOCH if names_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -273,6 +282,7 @@ class Replica:
             self.log.latest_leader_epoch,
             self.log.log_start_offset,
             broker_epoch,
+            self.registration.partition_epoch,
         )
 
     def back_off(self, refusal: ErrorCode, now_ms: int) -> None:

@@ -213,18 +213,15 @@ class PartitionHistory:
             return
         self.is_changed = False
         self._check_election(partition, before, known, rules)
-        if self.is_torn:  # what is committed from now on may be lost by the next election
-            highest = max(copy.log.high_watermark for copy in partition.copies.values())
-            self.high_watermark = max(self.high_watermark, highest)
         for copy in partition.copies.values():
             self._check_knowledge(copy)
             self._check_offsets(copy.log)
             self._check_term(copy)
             self._note_term(copy, rules)
         self._check_quorum(partition)
+        for copy in partition.copies.values():
+            self._check_committed(copy)
         if not self.is_torn:
-            for copy in partition.copies.values():
-                self._check_committed(copy)
             self._check_completeness(partition, before, rules)
         if self.is_cut or known is not before:
             self.check_logs(partition)
@@ -306,7 +303,9 @@ class PartitionHistory:
         return self.lost_disks > 0 and rules.unclean_ends >= enough
 
     def _check_committed(self, copy: Replica) -> None:
-        """Check that what is below the replica's high watermark is what was there before."""
+        """Check that what is below the replica's high watermark is what was there before, unless that was
+        torn; what is committed after a tear may be lost by the next one.
+        """
         log = copy.log
         assert isinstance(log, WatchedPartition)
         high_watermark = log.high_watermark
@@ -316,7 +315,7 @@ class PartitionHistory:
             if batch.last_offset >= high_watermark:
                 break
             data = bytes(batch)
-            if self._committed.setdefault(batch.base_offset, data) != data:
+            if self._committed.setdefault(batch.base_offset, data) != data and not self.is_torn:
                 raise Violation(
                     f"S03 LogMatching: {self.name} at {batch.base_offset}, node {copy.node_id} has another "
                     "committed batch than there was"
