@@ -102,8 +102,10 @@ class GroupWorld(Members):
                 raise Violation(f"{partition.topic.name}-{partition.index} takes no record")
 
     def _is_stable(self) -> bool:
+        """True if nothing is to be decided, not even transactions without records, which get markers, too."""
         logs = [each.log for each in self.data_partitions()]
-        return all(log.last_stable_offset == log.log_end_offset for log in logs)
+        is_read = all(log.last_stable_offset == log.log_end_offset for log in logs)
+        return is_read and not self.cluster.undecided_transactions()
 
     def _settle(self) -> None:
         """Run until each partition has one owner, which has read and committed all of it, and nothing moves

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kbatch.testing.broker.shards import TransactionShard
 from kbatch.testing.broker.transactions.transaction_metadata import (
     TransactionMetadata,
-    TransactionState,
     to_record,
 )
 from tests.simulation.transactions.application import LEFT_WHEN_HEALED, Program
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
 
 CALM_MS = 3000
 WATCH_NS = 50 * MS
-UNDECIDED = (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 RECOVERY_MS = 60_000  # for everything in flight when all is healed
 OLD_PRODUCER_ID = 1_000_000  # none that a broker would give
 
@@ -106,10 +103,8 @@ class TransactionalWorld(TransactionalStage):
                     f"{partition.topic.name}-{partition.index} hangs: the last stable offset is "
                     f"{log.last_stable_offset}, and the end {log.log_end_offset}"
                 )
-        for shard in self.cluster.state.coordinators.loaded(TransactionShard):
-            for metadata in shard.transactions.list_transactions(self.cluster.now_ms):
-                if metadata.state in UNDECIDED:
-                    raise Violation(f"{metadata.transactional_id} hangs: {metadata}")
+        for metadata in self.cluster.undecided_transactions():
+            raise Violation(f"{metadata.transactional_id} hangs: {metadata}")
 
     def _await_tasks(self) -> None:
         limit_ns = self.schedule.now_ns + RECOVERY_MS * MS

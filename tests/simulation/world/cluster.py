@@ -15,6 +15,8 @@ from kbatch.testing.broker.broker_state import BrokerState, Connection
 from kbatch.testing.broker.core import BrokerCore, Reply
 from kbatch.testing.broker.options import Options
 from kbatch.testing.broker.security.listeners import Listener
+from kbatch.testing.broker.shards import TransactionShard
+from kbatch.testing.broker.transactions.transaction_metadata import TransactionMetadata, TransactionState
 from tests.simulation.world.login_options import PASSWORD, USER
 from tests.simulation.world.network import BROKEN_NET, Faults, Link, addresses_of, whole_frames
 from tests.simulation.world.replicas.history import History, LostBatch, ReplicatedState
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 PORT = 9092
 BOOTSTRAP = "bootstrap.sim"
 MAX_EVENTS = 300_000
+UNDECIDED = (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 CONVERGENCE_NS = 2 * SECOND  # a high watermark is told within half of one
 
 
@@ -279,6 +282,12 @@ class SimulatedCluster:
     @property
     def now_ms(self) -> int:
         return WALL_MS + self.world.schedule.now_ns // MS
+
+    def undecided_transactions(self) -> list[TransactionMetadata]:
+        """Return those that their coordinators have yet to end."""
+        shards = self.state.coordinators.loaded(TransactionShard)
+        known = (each for shard in shards for each in shard.transactions.list_transactions(self.now_ms))
+        return [each for each in known if each.state in UNDECIDED]
 
     # Names and addresses
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kbatch.testing.broker.controller.brokers import LogDir
     from kbatch.testing.broker.logs.topic_config import TopicConfig
     from kbatch.testing.broker.logs.validation import ProducedBatch
-    from kbatch.testing.broker.replication.replica import FollowerFetch, Replica
+    from kbatch.testing.broker.replication.replica import FollowerFetch, Leader, Replica
 
 
 # More than messages and delays take together.
@@ -591,9 +591,9 @@ class History:
         return self._state.histories[topic_id, index].lost(last)
 
 
-def _lacks_something(copy: Replica, leader: Replica) -> bool:
+def _lacks_something(copy: Replica, leader: Leader) -> bool:
     """True if a fetch would bring records to a follower, or let its leader raise the high watermark."""
-    if leader.leadership is None or leader.leader_epoch != copy.leader_epoch:
+    if leader.leadership is None or leader.leadership.epoch != copy.leader_epoch:
         return False
     known, end_offset = leader.leadership.followers.get(copy.node_id), leader.log.log_end_offset
     if known is None or copy.log.log_end_offset != end_offset:
