@@ -270,6 +270,8 @@ def check_recovery(world: World, logs: Logs) -> None:
         return  # hundreds of rows at once, five batches at a time, take longer than that
     if world.config.delivery_timeout_ms < _unanswered_ms(world) + 2 * _round_trip_ms(world):
         return  # before the address that answers is tried, and another record answered, one may expire
+    if world.config.request_timeout_ms < _round_trip_ms(world):
+        return  # no request may be answered in time
     enough_ns = world.healed_ns + (RECOVERY_MS + _queue_ms(world)) * MS
     for record in world.application.records.values():
         assert record.delivery is not None
