@@ -72,7 +72,7 @@ class Stage(Administration):
         self._bootstrap_servers = bootstrap_servers
         self._node = Wire(bootstrap_servers)
         self._controller = Wire(controller)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._epochs: dict[int, int] = {}
         self._directories = {node: uuid.uuid4().bytes for node in (1, 2, 3)}
         self._silent = {1, 2, 3}
@@ -111,12 +111,15 @@ class Stage(Administration):
 
     def _beat_all(self) -> None:
         while not self._is_over.wait(BEAT_SECONDS):
-            for node in {1, 2, 3} - self._silent:
-                self.beat(node)
+            for node in (1, 2, 3):
+                with self._lock:  # one that is decided on must not come after the scenario's own
+                    if node not in self._silent:
+                        self.beat(node)
 
     def silence(self, *nodes: int) -> None:
         """Send no heartbeats of brokers but those of the scenario."""
-        self._silent.update(nodes)
+        with self._lock:
+            self._silent.update(nodes)
 
     def fence(self, node: int) -> None:
         """Have a broker ask to be fenced, and say nothing more."""
