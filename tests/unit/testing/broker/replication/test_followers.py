@@ -22,14 +22,16 @@ def held() -> Replicated:
 def test_KF01_follower_says_what_it_has() -> None:
     broker = Replicated(nodes=2)
     follower = broker.partition.copies[1]
-    empty = FollowerFetch(1, leader_epoch=0, offset=0, last_epoch=-1, log_start_offset=0, broker_epoch=5)
+    known = {"broker_epoch": 5, "partition_epoch": 0}
+    empty = FollowerFetch(1, leader_epoch=0, offset=0, last_epoch=-1, log_start_offset=0, **known)
     assert follower.next_fetch(5) == empty
     broker.put(b"a", b"b")
     broker.move(1)
     broker.move(0)
-    assert follower.next_fetch(5) == empty._replace(leader_epoch=2, offset=2, last_epoch=0)
+    again = empty._replace(leader_epoch=2, partition_epoch=2)
+    assert follower.next_fetch(5) == again._replace(offset=2, last_epoch=0)
     broker.put(b"c")
-    assert follower.next_fetch(5) == empty._replace(leader_epoch=2, offset=3, last_epoch=2)
+    assert follower.next_fetch(5) == again._replace(offset=3, last_epoch=2)
 
 
 def test_KF02_node_without_a_replica_is_refused(held: Replicated) -> None:
