@@ -240,7 +240,7 @@ class GroupCluster(SimulatedCluster):
             for record in batch
             if record.offset < end_offset
         ]
-        self.ledger.cut(place, numbers[0][0] if numbers else end_offset, numbers, is_clean=is_complete)
+        self.ledger.cut(place, leader.log.log_start_offset, numbers, is_clean=is_complete)
 
     def _forget(self, partition: ClusterPartition) -> None:
         """Tell the ledger of what a coordinator does not know any more, if its log has lost anything."""
