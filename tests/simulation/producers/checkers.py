@@ -246,10 +246,10 @@ def _queue_ms(world: World) -> int:
     if world.tables is None:
         return 0
     round_trips = len(world.application.records) // world.config.max_in_flight_requests_per_connection
-    return int(round_trips * _round_trip_ms(world))
+    return int(round_trips * round_trip_ms(world))
 
 
-def _round_trip_ms(world: World) -> float:
+def round_trip_ms(world: World) -> float:
     """Return the longest time until a request is answered without faults."""
     replicas = world.options.replicas
     # a Fetch of a follower that is under way, the one that gets the records, and the next, which says so
@@ -268,9 +268,9 @@ def check_recovery(world: World, logs: Logs) -> None:
         return
     if world.tables is not None and world.config.delivery_timeout_ms < RECOVERY_MS:
         return  # hundreds of rows at once, five batches at a time, take longer than that
-    if world.config.delivery_timeout_ms < _unanswered_ms(world) + 2 * _round_trip_ms(world):
+    if world.config.delivery_timeout_ms < _unanswered_ms(world) + 2 * round_trip_ms(world):
         return  # before the address that answers is tried, and another record answered, one may expire
-    if world.config.request_timeout_ms < _round_trip_ms(world):
+    if world.config.request_timeout_ms < round_trip_ms(world):
         return  # no request may be answered in time
     enough_ns = world.healed_ns + (RECOVERY_MS + _queue_ms(world)) * MS
     for record in world.application.records.values():
