@@ -242,9 +242,7 @@ def following(sequence: int) -> int:
 
 
 def _queue_ms(world: World) -> int:
-    """Return how long rows may queue without faults: at worst one row a batch, one a round trip."""
-    if world.tables is None:
-        return 0
+    """Return how long records may queue without faults: at worst one a batch, one a round trip."""
     round_trips = len(world.application.records) // world.config.max_in_flight_requests_per_connection
     return int(round_trips * round_trip_ms(world))
 
