@@ -14,7 +14,6 @@ from kbatch.testing.broker.replication.courier import Courier
 from kbatch.testing.broker.replication.leadership import UNKNOWN_OFFSET, Leadership
 from kbatch.testing.broker.replication.replica import Replica
 from kbatch.testing.broker.replication.replication import Replication
-from kbatch.testing.broker.shards import TransactionShard
 from kbatch.testing.broker.transactions.markers import Markers
 from tests.simulation.planted.planting import plants
 
@@ -149,12 +148,4 @@ def whoever_runs_is_elected(election: Any, self: Any, topic: Any) -> Election:
 def a_marker_is_done_when_its_leader_has_it(done: Any, self: Any, marker: Any, place: Any) -> bool:
     """A transaction is complete though its marker is not replicated, and gets lost with the leader."""
     self.write(marker, *place)
-    return True
-
-
-@plants(TransactionShard, "may_load", of_replicas=True, of_transactions=True)
-def a_coordinator_loads_what_may_be_lost(*_: Any) -> bool:
-    """Kafka 4.3: a new coordinator tells what no follower has; after the next change of leaders a partition
-    is in no transaction, and what was aborted is committed with the next one.
-    """
     return True
