@@ -310,7 +310,9 @@ class Nodes(Administration):
 
 
 class Sender:
-    """An idempotent producer of numbered records to a topic on nodes 1, 2 and 0. A context manager."""
+    """An idempotent producer of numbered records to a topic on nodes 1, 2 and 0. A context manager, which
+    sends before and after what it surrounds, and then writes down what has come.
+    """
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
@@ -321,10 +323,16 @@ class Sender:
         )
 
     def __enter__(self) -> Sender:
+        self.send()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._producer.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self.send()
+                self._note_records()
+        finally:
+            self._producer.close()
 
     def send(self) -> None:
         """Send some records, without waiting for them."""
@@ -332,7 +340,7 @@ class Sender:
             self._sent.append(b"%d" % number)
             self._producer.send(self._topic, self._sent[-1])
 
-    def note_records(self) -> None:
+    def _note_records(self) -> None:
         """Wait until all are acknowledged, and write down what the leader has."""
         self._producer.flush()
         leader = self._nodes.partition(self._topic).leader_id
@@ -355,10 +363,7 @@ def code_of(answer: Any) -> int:
 def leaders_die_and_return(nodes: Nodes) -> None:
     """E01 to E04, E06, E08, I06, I07, B03; B07 of a leader that is killed."""
     with Sender(nodes) as sender:
-        sender.send()
         _leaders_die_and_return(nodes, sender)
-        sender.send()
-        sender.note_records()
 
 
 def _leaders_die_and_return(nodes: Nodes, sender: Sender) -> None:
@@ -608,10 +613,7 @@ def preferred_leaders_return(nodes: Nodes, pass_time: Callable[[], None]) -> Non
 def stopped_leaders_go_on_as_zombies(nodes: Nodes) -> None:
     """P06, P07: what only the stopped one has is cut off. B04, B07."""
     with Sender(nodes) as sender:
-        sender.send()
         _stopped_leaders_go_on_as_zombies(nodes, sender)
-        sender.send()
-        sender.note_records()
 
 
 def _stopped_leaders_go_on_as_zombies(nodes: Nodes, sender: Sender) -> None:
