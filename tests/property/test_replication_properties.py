@@ -22,6 +22,7 @@ from kbatch.testing.broker.logs.producer_state import ProducerStateTable
 from kbatch.testing.broker.replication import replica
 from kbatch.testing.broker.replication.leadership import Leadership
 from kbatch.testing.broker.replication.replica import Replica
+from kbatch.testing.broker.replication.replication import Replication
 from tests.support.broker_core import Answer, batch, produce_request, produced
 from tests.unit.testing.broker.replication.replicated import ALL, LEADER, Replicated
 
@@ -270,10 +271,16 @@ def _never_diverge(patch: pytest.MonkeyPatch) -> None:
 
 def _raise_below_the_minimum(patch: pytest.MonkeyPatch) -> None:
     """Before KIP-966 the high watermark moved with any in-sync replicas, past what eligible leaders have."""
-    high_watermark = Leadership.high_watermark
-    patch.setattr(
-        Leadership, "high_watermark", lambda *at, min_isr, **key: high_watermark(*at, min_isr=0, **key)
-    )
+    lead = Replication._lead
+
+    def raise_it(self: Replication, copy: Replica, leadership: Leadership, now_ms: int) -> bool:
+        min_isr, copy.min_isr = copy.min_isr, 0
+        try:
+            return lead(self, copy, leadership, now_ms)
+        finally:
+            copy.min_isr = min_isr
+
+    patch.setattr(Replication, "_lead", raise_it)
 
 
 def _join_below_the_term(patch: pytest.MonkeyPatch) -> None:

@@ -57,19 +57,20 @@ class Hearing:
     deaf : set of int
         Nodes that do not hear it.
     announce : callable or None
-        (partition, registration, now_ms): has each node told later; None if they hear at once.
+        (partition, hear, now_ms): has hear(node_id, now_ms) called later, for each node; None if they hear at
+        once. It returns True if the node has anything to do then.
     is_unsaved : bool
         True if a registration has changed that is not on the disk yet.
     """
 
     def __init__(self, node_count: int) -> None:
         self.deaf: set[int] = set()
-        self.announce: Callable[[ClusterPartition, Registration, int], None] | None = None
+        self.announce: Callable[[ClusterPartition, Callable[[int, int], bool], int], None] | None = None
         self.is_unsaved = False
         self._nodes = range(node_count)
 
     def late_nodes(self) -> Iterable[int]:
-        """Return the nodes that do not hear of a registration at once."""
+        """Return the nodes that do not hear of a decision at once."""
         return self.deaf if self.announce is None else self._nodes
 
 
@@ -86,6 +87,7 @@ class ClusterPartition:
     __slots__ = (
         "_hearing",
         "_known",
+        "_min_isr",
         "_nodes",
         "_open_log",
         "_place",
@@ -103,6 +105,7 @@ class ClusterPartition:
         registration: Registration,
         place: Callable[[int], LogDir],
         open_log: Callable[[LogDir], Partition],
+        min_isr: Callable[[], int],
         nodes: Sequence[Node],
         hearing: Hearing,
         *,
@@ -115,6 +118,7 @@ class ClusterPartition:
         self.copies: dict[int, Replica] = {}
         self._open_log = open_log
         self._place = place
+        self._min_isr = min_isr
         self._nodes = nodes
         self._hearing = hearing
         self._known: dict[int, Registration] = {}  # what nodes know that have not heard of the present one
@@ -177,16 +181,22 @@ class ClusterPartition:
         """Take the controller's decision; the nodes that hear it act on it."""
         before, self.registration = self.registration, registration
         self._hearing.is_unsaved = True
-        for node_id in () if self.shares_log else self._hearing.late_nodes():
+        for node_id in self._late_nodes():
             self._known.setdefault(node_id, before)
         self._make_copies(registration.replicas)
         for node_id in list(self.copies):
             if node_id not in self._known:
                 self._tell(node_id, now_ms)
-        if not self.shares_log and self._hearing.announce is not None:
-            self._hearing.announce(self, registration, now_ms)
+        self._announce(partial(self.hear_of, registration), now_ms)
 
-    def hear_of(self, node_id: int, registration: Registration, now_ms: int) -> bool:
+    def _late_nodes(self) -> Iterable[int]:
+        return () if self.shares_log else self._hearing.late_nodes()
+
+    def _announce(self, hear: Callable[[int, int], bool], now_ms: int) -> None:
+        if not self.shares_log and self._hearing.announce is not None:
+            self._hearing.announce(self, hear, now_ms)
+
+    def hear_of(self, registration: Registration, node_id: int, now_ms: int) -> bool:
         """Tell a node of a registration that takes its time; False if it knows better, or hears nothing."""
         is_old = registration.partition_epoch <= self.known_by(node_id).partition_epoch
         if is_old or node_id in self._hearing.deaf:
@@ -200,10 +210,24 @@ class ClusterPartition:
             self._tell(node_id, now_ms)
         return True
 
+    def min_isr_changed(self, now_ms: int) -> None:
+        """Have nodes hear of another min.insync.replicas, in one order with the registrations."""
+        min_isr, late = self._min_isr(), self._late_nodes()
+        for node_id, copy in self.copies.items():
+            if node_id not in late:
+                copy.min_isr = min_isr
+        self._announce(partial(self._hear_of_min_isr, min_isr), now_ms)
+
+    def _hear_of_min_isr(self, min_isr: int, node_id: int, now_ms: int) -> bool:
+        if node_id in self.copies and node_id not in self._hearing.deaf:
+            self.copies[node_id].min_isr = min_isr
+        return False  # a leader acts on it with the next Fetch or record
+
     def hear(self, node_id: int, now_ms: int) -> None:
         """Tell a node that hears the controller again what it missed."""
         self._known.pop(node_id, None)
         if node_id in self.copies:
+            self.copies[node_id].min_isr = self._min_isr()
             self._tell(node_id, now_ms)
 
     def _tell(self, node_id: int, now_ms: int) -> None:
@@ -233,7 +257,7 @@ class ClusterPartition:
             if node_id not in self.copies:
                 log_dir = self._place(node_id)
                 log = self.log if self.copies and self.shares_log else self._open_log(log_dir)
-                self.copies[node_id] = Replica(self, node_id, log, log_dir)
+                self.copies[node_id] = Replica(self, node_id, log, log_dir, self._min_isr())
         if self.is_replicated:
             for copy in self.copies.values():
                 copy.log.begin_replication()
@@ -695,6 +719,8 @@ class Cluster:
         topic.config = config
         if self.controller.min_isr(topic) != needed:
             self.controller.min_isr_changed(topic)
+            for partition in topic.partitions:
+                partition.min_isr_changed(self._clock())
         for partition in topic.partitions:
             for log in partition.logs:
                 log.config = config
@@ -715,6 +741,8 @@ class Cluster:
     def _apply_broker_configs(self) -> None:
         """Let the controller have the defaults of topics that are set for every broker."""
         self.controller.set_defaults(self.broker_overrides.get(EVERY_BROKER, {}))
+        for partition in self.partitions():
+            partition.min_isr_changed(self._clock())
 
     def delete_topic(self, name: str) -> None:
         topic = self.topics.pop(name, None)
@@ -792,6 +820,7 @@ class Cluster:
             registration,
             partial(self._place_replica, topic, index),
             partial(self._open_log, topic, index),
+            partial(self.controller.min_isr, topic),
             self.nodes,
             self.hearing,
             shares_log=self._shares_internal_logs if topic.is_internal else self._shares_logs,

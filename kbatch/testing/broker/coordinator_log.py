@@ -118,8 +118,7 @@ class CoordinatorLog:
     def append_in_sync(self, records: Sequence[Record]) -> Write | None:
         """Append as with acks=all: raise BrokerError COORDINATOR_NOT_AVAILABLE if too few are in sync."""
         leader = self.leader
-        known = leader.registration
-        if self._state.cluster.controller.lacks_in_sync(leader.topic, known.replicas, known.isr):
+        if leader.lacks_in_sync(leader.registration.isr):
             raise BrokerError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return self.append(records)
 

@@ -79,10 +79,14 @@ def who_is_about_to_be_in_sync_does_not_count(
         self.proposed = proposed
 
 
-@plants(Leadership, "high_watermark", of_replicas=True)
-def the_high_watermark_moves_below_min_isr(high_watermark: Any, self: Any, *given: Any, **keys: Any) -> Any:
+@plants(Replication, "_lead", of_replicas=True)
+def the_high_watermark_moves_below_min_isr(lead: Any, self: Any, copy: Any, *given: Any) -> Any:
     """Before KIP-966: it moves with any in-sync replicas, past what eligible leaders have."""
-    return high_watermark(self, *given, **keys | {"min_isr": 0})
+    min_isr, copy.min_isr = copy.min_isr, 0
+    try:
+        return lead(self, copy, *given)
+    finally:
+        copy.min_isr = min_isr
 
 
 @plants(Partition, "raise_high_watermark", of_replicas=True)

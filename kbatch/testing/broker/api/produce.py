@@ -294,7 +294,7 @@ class _Produce:
         """Refuse acks=all if `replicas`, those in sync, are too few."""
         if self._request.acks != ALL_IN_SYNC:
             return
-        if self._state.cluster.controller.lacks_in_sync(led.topic, led.replicas, replicas):
+        if led.lacks_in_sync(replicas):
             raise BrokerError(refusal)
 
     def _hint_at_leaders(self) -> None:

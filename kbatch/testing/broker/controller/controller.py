@@ -151,12 +151,6 @@ class Controller:
         configured = topic.config.overrides.get(MIN_ISR) or self._defaults.get(MIN_ISR)
         return self.settings.min_insync_replicas if configured is None else int(parse(MIN_ISR, configured))
 
-    def lacks_in_sync(
-        self, topic: RegisteredTopic, replicas: Collection[int], in_sync: Collection[int]
-    ) -> bool:
-        """True if fewer of the replicas are in sync than min.insync.replicas demands."""
-        return len(in_sync) < min(self.min_isr(topic), len(replicas))
-
     def set_defaults(self, defaults: Mapping[str, str | None]) -> None:
         """Set the configs that topics have that do not set them, instead of the settings."""
         before, self._defaults = self._defaults, dict(defaults)

@@ -122,18 +122,14 @@ class Leadership:
         end_offset: int,
         now_ms: int,
         *,
-        min_isr: int,
         lag_ms: int,
         may_join: Callable[[int], bool],
-    ) -> int | None:
-        """Return the high watermark by what the followers have; None if there are too few in-sync replicas.
+    ) -> int:
+        """Return the high watermark by what the followers have.
 
         A replica that may join counts as soon as it has caught up, since it may lead before the leader learns
         that it joined (Partition.maybeIncrementLeaderHW).
         """
-        isr = self.registration.isr
-        if len(isr) < min(min_isr, len(self.registration.replicas)):
-            return None
         maximal_isr = self.maximal_isr
         offsets = [
             follower.end_offset

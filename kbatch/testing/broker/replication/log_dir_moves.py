@@ -37,7 +37,7 @@ class LogDirMoves:
         if copy.log_dir is not log_dir:
             log = partition.open_future(log_dir)
             log.begin_replication()
-            copy.future = Replica(partition, copy.node_id, log, log_dir)
+            copy.future = Replica(partition, copy.node_id, log, log_dir, copy.min_isr)
             self._go_on(partition, copy, copy.future, now_ms + FETCH_MS)
 
     def resume(self, now_ms: int) -> None:

@@ -8,6 +8,7 @@ AbstractFetcherThread and ReplicaManager do in Kafka; objects go between them in
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kbatch.errors import ErrorCode
@@ -108,6 +109,8 @@ class Replica:
         Where the log is.
     future : Replica or None
         What is to take its place, in another log directory of the node.
+    min_isr : int
+        min.insync.replicas, as far as the node has heard.
     """
 
     __slots__ = (
@@ -117,16 +120,20 @@ class Replica:
         "leads_from_ms",
         "log",
         "log_dir",
+        "min_isr",
         "node_id",
         "partition",
         "registration",
     )
 
-    def __init__(self, partition: ReplicatedPartition, node_id: int, log: Partition, log_dir: LogDir) -> None:
+    def __init__(
+        self, partition: ReplicatedPartition, node_id: int, log: Partition, log_dir: LogDir, min_isr: int
+    ) -> None:
         self.partition = partition
         self.node_id = node_id
         self.log = log
         self.log_dir = log_dir
+        self.min_isr = min_isr
         log_dir.replica_count += 1
         self.registration = partition.known_by(node_id)
         self.leadership: Leadership | None = None
@@ -200,6 +207,10 @@ class Replica:
             )
 
     # As leader
+
+    def lacks_in_sync(self, in_sync: Collection[int]) -> bool:
+        """True if fewer of the replicas are in sync than min.insync.replicas demands."""
+        return len(in_sync) < min(self.min_isr, len(self.replicas))
 
     def diverging(self, offset: int, last_epoch: int) -> EpochEnd | None:
         """Return where a log that ends at `offset`, in `last_epoch`, diverges; None if it does not.

@@ -25,7 +25,6 @@ from kbatch.testing.broker.replication.replica import NEVER_MS, FollowerFetched
 
 if TYPE_CHECKING:
     from kbatch.testing.broker.cluster import Cluster, ClusterPartition
-    from kbatch.testing.broker.controller.partition_change import Registration
     from kbatch.testing.broker.replication.leadership import Leadership
     from kbatch.testing.broker.replication.replica import FollowerFetch, Leader, Replica
     from kbatch.testing.broker.timers import Timers
@@ -312,16 +311,17 @@ class Replication:
     # Leaders
 
     def _lead(self, copy: Replica, leadership: Leadership, now_ms: int) -> bool:
-        """Raise the high watermark by what the followers have."""
+        """Raise the high watermark by what the followers have, unless there are too few in sync."""
+        if copy.lacks_in_sync(leadership.registration.isr):
+            return False
         settings = self._cluster.controller.settings
         offset = leadership.high_watermark(
             copy.log.log_end_offset,
             now_ms,
-            min_isr=self._cluster.controller.min_isr(copy.topic),
             lag_ms=settings.replica_lag_ms,
             may_join=self._may_join,
         )
-        return offset is not None and copy.log.raise_high_watermark(offset)
+        return copy.log.raise_high_watermark(offset)
 
     def _join(
         self,
@@ -388,21 +388,21 @@ class Replication:
         if leadership.proposed is isr:
             leadership.proposed = None
 
-    def announce(self, partition: ClusterPartition, registration: Registration, now_ms: int) -> None:
-        """Have each node hear of a registration in its own time."""
+    def announce(self, partition: ClusterPartition, hear: Callable[[int, int], bool], now_ms: int) -> None:
+        """Have each node hear of a decision in its own time."""
         for node in self._cluster.nodes:
             self.courier.post(
                 CONTROLLER,
                 node.node_id,
-                partial(self._hear_of, partition, node.node_id, registration),
+                partial(self._hear, partition, hear, node.node_id),
                 lambda now_ms: None,
                 now_ms,
             )
 
-    def _hear_of(
-        self, partition: ClusterPartition, node_id: int, registration: Registration, now_ms: int
+    def _hear(
+        self, partition: ClusterPartition, hear: Callable[[int, int], bool], node_id: int, now_ms: int
     ) -> None:
-        if partition.hear_of(node_id, registration, now_ms):
+        if hear(node_id, now_ms):
             self.changed(partition)
             self._touch((partition.topic.name, partition.index))
 

@@ -194,18 +194,28 @@ def test_KP10_minimum_counts_as_it_is_now() -> None:
     assert broker.put(b"a").error_code == 0
 
 
-def test_KP05_registered_replicas_count_before_the_append_and_proposed_ones_after_it() -> None:
+def _proposing(min_isr: int) -> Replicated:
+    """Return a broker whose leader has proposed node 1 as in sync, and hears no answer."""
     broker = Replicated(nodes=2, replica_lag_ms=1_000, session_timeout_ms=100_000)
     broker.kill(1)
+    _need(broker, min_isr)
     broker.cut({0}, {"controller"})
     broker.start(1)
     leadership = broker.partition.copies[0].leadership
     assert (broker.known.isr, leadership.proposed) == ((0,), (0, 1))
+    return broker
+
+
+def _need(broker: Replicated, min_isr: int) -> None:
+    """Set min.insync.replicas of the topic."""
     topic = broker.state.cluster.topics[TOPIC]
-    needs_two = topic.config.of({"min.insync.replicas": "2"})
-    broker.act(lambda state: state.cluster.change_config(topic, needs_two))
-    assert broker.put(b"a").error_code == ErrorCode.NOT_ENOUGH_REPLICAS
-    broker.act(lambda state: state.cluster.change_config(topic, topic.config.of({})))
+    config = topic.config.of({"min.insync.replicas": str(min_isr)})
+    broker.act(lambda state: state.cluster.change_config(topic, config))
+
+
+def test_KP05_registered_replicas_count_before_the_append_and_proposed_ones_after_it() -> None:
+    assert _proposing(min_isr=2).put(b"a").error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    broker = _proposing(min_isr=1)
     broker.hold()
     waiting = broker.send(b"b", timeout_ms=60_000)
     broker.advance(5_000)
@@ -213,6 +223,19 @@ def test_KP05_registered_replicas_count_before_the_append_and_proposed_ones_afte
     assert not waiting.is_there, "node 1 may be in sync already, however long it lags"
     broker.hold(False)
     assert produced(waiting.message).error_code == 0
+
+
+def test_leaders_hear_of_another_minimum_as_of_registrations() -> None:
+    broker = Replicated(nodes=2, session_timeout_ms=100_000)
+    broker.cut({0}, {"controller"})
+    _need(broker, 2)
+    broker.kill(1)
+    broker.heal()
+    broker.cut({0}, {"controller"})
+    _need(broker, 1)
+    assert broker.put(b"a").error_code == ErrorCode.NOT_ENOUGH_REPLICAS, "it has not heard"
+    broker.heal()
+    assert broker.put(b"b").error_code == 0
 
 
 def test_KP09_batches_have_the_epoch_of_the_leader_that_appended_them() -> None:
