@@ -244,15 +244,7 @@ def following(sequence: int) -> int:
 def _queue_ms(world: World) -> int:
     """Return how long records may queue without faults: at worst one a batch, one a round trip."""
     round_trips = len(world.application.records) // world.config.max_in_flight_requests_per_connection
-    return int(round_trips * round_trip_ms(world))
-
-
-def round_trip_ms(world: World) -> float:
-    """Return the longest time until a request is answered without faults."""
-    replicas = world.options.replicas
-    # a Fetch of a follower that is under way, the one that gets the records, and the next, which says so
-    replication_ms = 0 if replicas is None else 5 * replicas.messages_ms[1]
-    return 2 * world.options.cluster.latency_ms[1] + replication_ms
+    return int(round_trips * world.options.round_trip_ms)
 
 
 def _unanswered_ms(world: World) -> int:
@@ -266,9 +258,9 @@ def check_recovery(world: World, logs: Logs) -> None:
         return
     if world.tables is not None and world.config.delivery_timeout_ms < RECOVERY_MS:
         return  # hundreds of rows at once, five batches at a time, take longer than that
-    if world.config.delivery_timeout_ms < _unanswered_ms(world) + 2 * round_trip_ms(world):
+    if world.config.delivery_timeout_ms < _unanswered_ms(world) + 2 * world.options.round_trip_ms:
         return  # before the address that answers is tried, and another record answered, one may expire
-    if world.config.request_timeout_ms < round_trip_ms(world):
+    if world.config.request_timeout_ms < world.options.round_trip_ms:
         return  # no request may be answered in time
     enough_ns = world.healed_ns + (RECOVERY_MS + _queue_ms(world)) * MS
     for record in world.application.records.values():

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from kbatch._native.send.in_flight import NO_IDENTITY, OPEN
 from kbatch.core.client.backoff import NS_PER_MS
-from kbatch.core.client.node_state import ConnectionState
 from kbatch.core.producer.transactional_sequences import TransactionalSequences
 from kbatch.records import TopicPartition
+from tests.simulation.world.nodes import takes_requests
 
 if TYPE_CHECKING:
     from kbatch._native.batch.producer_batch import ProducerBatch
@@ -80,8 +80,4 @@ def _takes_requests(producer: SimulatedProducer, topic: str, partition: int, now
     node = engine._connections._by_purpose[0].get(leader)
     if leader < 0 or node is None or engine._sender.lacks_produce(leader):
         return False
-    most = engine._connections._max_in_flight
-    # one that is to log in again, after what is in flight, is due but takes nothing
-    if node.state is ConnectionState.READY and not node.can_send(most, now_ns):
-        return False
-    return node.delay_ns(most, now_ns) == 0
+    return takes_requests(node, engine._connections._max_in_flight, now_ns)

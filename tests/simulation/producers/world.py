@@ -15,7 +15,6 @@ from kbatch.core.client.cluster import GIVING_UP, REMEMBERED_NS, ClusterSnapshot
 from kbatch.errors import KafkaError
 from kbatch.protocol import features
 from tests.simulation.producers.application import Application, SentRecord, Stage
-from tests.simulation.producers.checkers import round_trip_ms
 from tests.simulation.producers.producer import SimulatedProducer
 from tests.simulation.producers.table_application import Tables
 from tests.simulation.producers.watchdog import forgotten_batches
@@ -216,7 +215,7 @@ class World(Stage):
                 return
         # where nodes are slow, the time-out of a request may be shorter than its answer takes
         timeout_ms = min(self.config.delivery_timeout_ms, self.config.request_timeout_ms)
-        if timeout_ms >= round_trip_ms(self) and self.config.delivery_timeout_ms >= PROBED_TIMEOUT_MS:
+        if timeout_ms >= self.options.round_trip_ms and self.config.delivery_timeout_ms >= PROBED_TIMEOUT_MS:
             raise Violation(f"after all was healed nothing gets through to {sorted(missing)}")
 
     def _send_probes(self, records: list[SentRecord], partitions: list[tuple[str, int]]) -> None:

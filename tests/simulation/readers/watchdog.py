@@ -15,6 +15,7 @@ from kbatch.core.client.backoff import NS_PER_MS
 from kbatch.core.consumer.engine import MAX_IN_FLIGHT
 from kbatch.core.consumer.fetcher import FETCH_PURPOSE
 from kbatch.records import NO_TOPIC_ID
+from tests.simulation.world.nodes import takes_requests
 
 if TYPE_CHECKING:
     from kbatch.core.consumer.engine import ReadingEngine
@@ -75,7 +76,7 @@ def _has_no_reason(engine: ReadingEngine, node_id: int, count: int, node_count: 
     if session is not None and (session.is_in_flight or now_ns < session.not_before_ns):
         return False
     node = engine._connections._by_purpose[FETCH_PURPOSE].get(node_id)
-    if node is None or node.delay_ns(MAX_IN_FLIGHT, now_ns) > 0:
+    if node is None or not takes_requests(node, MAX_IN_FLIGHT, now_ns):
         return False
     budget = engine._budget
     size_bytes = engine._fetcher.road.request_bytes(count, node_count)

@@ -450,6 +450,21 @@ class WorldOptions:
     login: LoginOptions | None = None
     replicas: ReplicaOptions | None = None
 
+    @property
+    def round_trip_ms(self) -> float:
+        """Return the longest time until a request is answered without faults, when it is replicated."""
+        # a Fetch of a follower that is under way, the one that gets the records, and the next, which says so
+        replication_ms = 0 if self.replicas is None else 5 * self.replicas.messages_ms[1]
+        return 2 * self.cluster.latency_ms[1] + replication_ms
+
+    @property
+    def stays_in_sync(self) -> bool:
+        """True if enough replicas stay in sync without faults: a Fetch must be faster than their lag may be."""
+        broker = self.cluster.broker
+        if self.replicas is None or broker["min_insync_replicas"] == 1:
+            return True
+        return bool(broker["replica_lag_ms"] > 3 * self.replicas.messages_ms[1])
+
     @classmethod
     def draw(cls, seed: int) -> WorldOptions:
         draw = Draw(random.Random(f"options {seed}"))
