@@ -104,8 +104,18 @@ class PlayedLeader(ABC):
         return found[0]
 
     def tell(self, *batches: bytes, **fields: Any) -> Asked:
-        """Answer the follower, as `Told` has it, and return what it asks then."""
-        self._give(Told([*batches], **fields))
+        """Answer the follower, as `Told` has it, and return what it asks then.
+
+        Where its log diverges it is told again if it asks the same: a follower of Kafka takes no answer to a
+        Fetch that it sent before it heard of the partition once more.
+        """
+        told = Told([*batches], **fields)
+        before = None if told.diverging is None else self.asked()
+        self._give(told)
+        asked = self.asked()
+        if asked != before:
+            return asked
+        self._give(told)
         return self.asked()
 
     def refuse(self, error: ErrorCode) -> None:

@@ -139,6 +139,22 @@ class Member:
         note: str = "",
         **fields: Any,
     ) -> Any:
+        request = self._acknowledgement(topic, acks, **fields)
+        answer = self.wire.call(request, version, note=note)
+        _texts(self.wire, note, answer)
+        return self._count(answer, request)
+
+    def until_refused(self, topic: str, acks: Batches, **fields: Any) -> None:
+        """Acknowledge without recording it, until that is refused."""
+
+        def is_refused() -> bool:
+            request = self._acknowledgement(topic, acks, **fields)
+            answer = self._count(self.wire.ask(request, 2), request)
+            return bool(answer.responses[0].partitions[0].error_code)
+
+        until(is_refused)
+
+    def _acknowledgement(self, topic: str, acks: Batches, **fields: Any) -> Any:
         usual: dict[str, Any] = {
             "group_id": self.group,
             "member_id": self.member_id,
@@ -152,10 +168,7 @@ class Member:
             )
             topic_id = fields.pop("topic_id", None) or self.wire.topic_id(topic)
             usual["topics"] = [Acknowledge.AcknowledgeTopic(topic_id=topic_id, partitions=[named])]
-        request = Acknowledge(**usual | fields)
-        answer = self.wire.call(request, version, note=note)
-        _texts(self.wire, note, answer)
-        return self._count(answer, request)
+        return Acknowledge(**usual | fields)
 
     def _count(self, answer: Any, request: Any) -> Any:
         """Count the session's epoch, unless the request named another one."""
@@ -678,6 +691,9 @@ def share_group_KG27_renewals(wire: Wire) -> None:
     for name in ("max_wait_ms", "min_bytes", "max_bytes", "max_records", "batch_size"):
         member.fetch(topic, [(1, 1, [RENEW])], **nothing | {name: 1}, note=f"renews in a fetch, {name} 1")
     set_configs(wire, {"share_renew_acknowledge_enable": False}, "without renewals")
+    member.until_refused(
+        topic, [(1, 1, [RENEW])], is_renew_ack=True
+    )  # Kafka's broker hears of it a bit later
     member.acknowledge(topic, [(1, 1, [RENEW])], is_renew_ack=True, note="renews all the same")
     member.acknowledge(topic, [(1, 1, [ACCEPT])], is_renew_ack=True, note="accepts as if it renewed")
     member.acknowledge(topic, [(1, 1, [ACCEPT])], note="accepts")
