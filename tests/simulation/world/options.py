@@ -459,7 +459,7 @@ class WorldOptions:
 
     @property
     def stays_in_sync(self) -> bool:
-        """True if enough replicas stay in sync without faults: a Fetch must be faster than their lag may be."""
+        """True if enough replicas stay in sync without faults: their Fetches take less than the lag."""
         broker = self.cluster.broker
         if self.replicas is None or broker["min_insync_replicas"] == 1:
             return True
