@@ -53,7 +53,9 @@ def sparks_connector() -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """local[2], a task may fail twice. With `KBATCH_REQUIRE_JAVA=1` missing Java is an error."""
+    """local[2]; a task may fail three times, as on a cluster: a killed one may overtake the next attempt
+    before it ends. With `KBATCH_REQUIRE_JAVA=1` missing Java is an error.
+    """
     if shutil.which("java") is None and os.environ.get("KBATCH_REQUIRE_JAVA") != "1":
         pytest.skip("Spark needs Java")
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -62,7 +64,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     log4j.write_text(QUIET_LOG4J)
     java_options = (*SHORT_LIVED, f"-Dlog4j2.configurationFile={log4j.as_uri()}")
     builder = (
-        SparkSession.builder.master("local[2,3]")
+        SparkSession.builder.master("local[2,4]")
         .appName("kbatch tests")
         .config("spark.jars", ",".join(map(str, _jars_of_sparks_connector())))
         .config("spark.driver.extraJavaOptions", " ".join(java_options))
