@@ -240,7 +240,9 @@ class GroupCluster(SimulatedCluster):
             for record in batch
             if record.offset < end_offset
         ]
-        self.ledger.cut(place, leader.log.log_start_offset, numbers, is_clean=is_complete)
+        # its first batch may begin before what was trimmed
+        start = min(leader.log.log_start_offset, *(offset for offset, _ in numbers[:1]), end_offset)
+        self.ledger.cut(place, start, numbers, is_clean=is_complete)
 
     def _forget(self, partition: ClusterPartition) -> None:
         """Tell the ledger of what a coordinator does not know any more, if its log has lost anything."""
