@@ -250,7 +250,8 @@ class Member:
         self._check_limits()
         if self._timer is not None:
             self._timer.cancel()
-        deadline_ns = self.scheduler.deadline_ns()
+        # what it took may all have been finished by an earlier owner
+        deadline_ns = now_ns if self._has_more() else self.scheduler.deadline_ns()
         if deadline_ns < now_ns + 1000 * SECOND:
             self._timer = self.world.schedule.at(deadline_ns, self.work)
 
@@ -258,10 +259,19 @@ class Member:
         room = min(self.scheduler.room, MOST_RECORDS)
         for partition, tenure in list(self.tenures.items()):
             log = self.world.ledger.logs[partition]
-            while room and tenure.is_open and tenure.position < len(log) and partition not in self._blocked:
+            while room and self._goes_on(partition, tenure):
                 self.scheduler.take(tenure.owned, log[tenure.position], self.world.schedule.now_ns)
                 tenure.position += 1
                 room -= 1
+
+    def _goes_on(self, partition: TopicPartition, tenure: Tenure) -> bool:
+        """True if more of a partition may be taken."""
+        is_at_end = tenure.position == len(self.world.ledger.logs[partition])
+        return tenure.is_open and not is_at_end and partition not in self._blocked
+
+    def _has_more(self) -> bool:
+        """True if there is room for more records, and there are more."""
+        return self.scheduler.room > 0 and any(self._goes_on(*each) for each in self.tenures.items())
 
     def _end_read(self, queue: KeyQueue, offsets: tuple[int, ...]) -> None:
         if not self.is_alive:
