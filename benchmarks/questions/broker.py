@@ -89,6 +89,7 @@ def _failures(rounds: int) -> Question:
         with Producer(bootstrap_servers=broker.bootstrap_servers, acks="all") as producer:
             for number in range(REPLICATED_RECORDS):
                 producer.send(TOPIC, bytes(RECORD_BYTES), partition=number % PARTITIONS)
+        broker.wait_in_sync()  # the last high watermark comes with the next Fetch
         for _ in range(rounds):
             begun, leader = time.perf_counter_ns(), broker.leader(TOPIC, 0)
             broker.kill_node(leader, at_once=False)
