@@ -506,7 +506,7 @@ class BrokerState:
         self.features_epoch += 1
         self.coordinators.set_transaction_version(self.options.transaction_version)
         if not self.options.eligible_leader_replicas:
-            self.cluster.controller.min_isr_changed()
+            self.cluster.controller.forget_eligible()
         self.cluster.controller.settings = self.options.replication_settings()
 
     def hold_high_watermark(self, topic: str, index: int, hold: bool) -> None:

@@ -719,8 +719,6 @@ class Cluster:
         topic.config = config
         if self.controller.min_isr(topic) != needed:
             self.controller.min_isr_changed(topic)
-            for partition in topic.partitions:
-                partition.min_isr_changed(self._clock())
         for partition in topic.partitions:
             for log in partition.logs:
                 log.config = config
@@ -741,8 +739,6 @@ class Cluster:
     def _apply_broker_configs(self) -> None:
         """Let the controller have the defaults of topics that are set for every broker."""
         self.controller.set_defaults(self.broker_overrides.get(EVERY_BROKER, {}))
-        for partition in self.partitions():
-            partition.min_isr_changed(self._clock())
 
     def delete_topic(self, name: str) -> None:
         topic = self.topics.pop(name, None)

@@ -54,6 +54,7 @@ class RegisteredPartition(Protocol):
     def shares_log(self) -> bool: ...
     def is_online(self, node_id: int) -> bool: ...
     def register(self, registration: Registration, now_ms: int) -> None: ...
+    def min_isr_changed(self, now_ms: int) -> None: ...
 
 
 @dataclass(slots=True, frozen=True)
@@ -339,11 +340,22 @@ class Controller:
         partition.register(changed(known, rules, isr=isr), self._clock())
 
     def min_isr_changed(self, topic: RegisteredTopic | None = None) -> None:
-        """Forget the eligible leaders of a topic, or of all if the cluster's default changed (KIP-966)."""
-        for partition in self._partitions():
-            known = partition.registration
-            if known.elr and topic in (None, partition.topic):
-                partition.register(without_eligible(known), self._clock())
+        """Have the nodes hear of it, for a topic, or for all if the cluster's default changed.
+
+        Eligible leaders are then forgotten (KIP-966).
+        """
+        self.forget_eligible(topic)
+        for partition in self._partitions_of(topic):
+            partition.min_isr_changed(self._clock())
+
+    def forget_eligible(self, topic: RegisteredTopic | None = None) -> None:
+        """Forget the eligible leaders of a topic, or of all."""
+        for partition in self._partitions_of(topic):
+            if partition.registration.elr:
+                partition.register(without_eligible(partition.registration), self._clock())
+
+    def _partitions_of(self, topic: RegisteredTopic | None) -> Iterable[RegisteredPartition]:
+        return (each for each in self._partitions() if topic in (None, each.topic))
 
     @property
     def _has_elr(self) -> bool:
