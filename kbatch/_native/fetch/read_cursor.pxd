@@ -20,7 +20,6 @@ cdef class FetchIterator:
     cdef Py_ssize_t _left
 
     cdef ConsumerRecord take(self)
-    cdef ConsumerRecord _take_from(self, FetchedRecords records)
     cdef FetchedRecords _records_now(self)
     cdef void _end(self) noexcept
 

@@ -67,25 +67,21 @@ cdef class FetchIterator:
     cdef ConsumerRecord take(self):
         """Return the next record; None at the end."""
         cdef FetchedRecords records = self._records_now()
-        cdef ConsumerRecord record = None if records is None else self._take_from(records)
-        if record is None:
-            self._end()
-        return record
-
-    cdef ConsumerRecord _take_from(self, FetchedRecords records):
-        cdef ReadCursor cursor = self._cursor
         cdef ConsumerRecord record
-        with cython.critical_section(cursor, records):
-            if self._left > 0 and cursor.iterator is self:
+        if records is None:
+            return None
+        with cython.critical_section(self._cursor, records):
+            if self._left > 0 and self._cursor.iterator is self:
                 record = records.next_record()
                 # another thread may have ended the iterator while a batch was decompressed
-                if record is not None and cursor.iterator is self:
+                if record is not None and self._cursor.iterator is self:
                     self._left -= 1
-                    cursor.last = record
+                    self._cursor.last = record
                     records.leave()
                     return record
-            if cursor.iterator is self:
-                cursor.iterator = None
+            if self._cursor.iterator is self:
+                self._cursor.iterator = None
+        self._end()
         return None
 
     @cython.critical_section
@@ -140,9 +136,10 @@ cdef class ChainedIterator:
         cdef FetchIterator iterator = self._iterator_now()
         cdef ConsumerRecord record
         while True:
-            record = None if iterator is None else iterator.take()
-            if record is not None:
-                return record
+            if iterator is not None:
+                record = iterator.take()
+                if record is not None:
+                    return record
             iterator = None if self._quick is None else self._quick()
             if iterator is None:
                 iterator = self._next_iterator()
