@@ -200,7 +200,9 @@ enum {
     KB_ZSTD_LATEST_VERSION = 19999,
     KB_ZSTD_SESSION = 1,          /* ZSTD_reset_session_only */
     KB_ZSTD_LEVEL = 100,          /* ZSTD_c_compressionLevel */
-    KB_ZSTD_WINDOW_LOG_MAX = 100  /* ZSTD_d_windowLogMax */
+    KB_ZSTD_WINDOW_LOG_MAX = 100, /* ZSTD_d_windowLogMax */
+    KB_ZSTD_CORRUPTED = 20,       /* ZSTD_error_corruption_detected */
+    KB_ZSTD_NO_ROOM = 70          /* ZSTD_error_dstSize_tooSmall */
 };
 
 typedef struct {
@@ -263,6 +265,14 @@ static inline size_t kb_zstd_first_room(const uint8_t *data, size_t size) {
     return claim > room && claim / 16 <= size ? (size_t)claim : room;
 }
 
+/* Return why a stream does not decompress. A decoder of streams asks for more room when it needs it, so what finds
+ * no room is a block of more bytes than its frame claims; the room decides which of the two errors that is. */
+static inline const char *kb_zstd_reason(size_t result) {
+    if (result == (size_t)0 - KB_ZSTD_NO_ROOM)
+        result = (size_t)0 - KB_ZSTD_CORRUPTED;
+    return kb_zstd.error_name(result);
+}
+
 static inline kb_codec_status kb_zstd_frames(void *decoder, const uint8_t *data, size_t size,
                                              const kb_codec_sink *sink) {
     kb_zstd_input input = {data, size, 0};
@@ -277,7 +287,7 @@ static inline kb_codec_status kb_zstd_frames(void *decoder, const uint8_t *data,
         output.data = sink->memory->data + sink->memory->used;
         result = kb_zstd.decode(decoder, &output, &input);
         if (kb_zstd.is_error(result))
-            return kb_sink_fail(sink, KB_CODEC_CORRUPT, "%s", kb_zstd.error_name(result));
+            return kb_sink_fail(sink, KB_CODEC_CORRUPT, "%s", kb_zstd_reason(result));
         if (output.at == 0 && input.at == before && (input.at < size || result))
             return kb_sink_ends_early(sink);
         status = kb_sink_add(sink, output.at);

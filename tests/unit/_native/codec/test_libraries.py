@@ -92,6 +92,13 @@ def test_gzip_without_a_level_is_as_small_as_isals(data: bytes, by_package: Call
     assert abs(len(ours) - len(compress(data, "gzip"))) <= 8 + len(data) // 1000
 
 
+def test_a_zstd_block_beyond_what_its_frame_claims_is_corrupt() -> None:
+    """However much room there is; libzstd calls it a matter of room in some."""
+    frame = bytes.fromhex("28b52ffda083110100e50000a080c60800000001066464630206e98db5e0c5085a7f00d82272c004")
+    with pytest.raises(CorruptRecordError, match="Data corruption detected"):
+        decompress(frame, "zstd")
+
+
 # Loading
 
 
