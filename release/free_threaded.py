@@ -2,123 +2,188 @@
 
 Debian has none, so it is built from Debian's source package, once, under build/free-threaded. The native
 modules are compiled for it beside those of this interpreter: in place, under names that only it looks for.
+`--tsan` does so with a CPython and native modules under ThreadSanitizer, and fails if these have a race.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from release import ROOT
 from release.interpreters import NoInterpreterError, debian_source
 
-FOLDER = ROOT / "build" / "free-threaded"
 RELEASE, VERSION = "forky", "3.13"
 # What the tests import and has wheels for it; later versions of hypothesis have none.
 PACKAGES = (
-    "pytest",
-    "hypothesis<6.140",
-    "numpy",
-    "pandas",
-    "pyarrow",
     "crc32c",
     "fastavro",
     "google-crc32c",
+    "hypothesis<6.140",
     "lz4",
+    "numpy",
+    "pandas",
     "psutil",
+    "pyarrow",
+    "pytest",
+    "pytest-xdist",
 )
-# What has none: it is there, but kbatch finds no codec in the first, and what uses the others is skipped.
-CODECS_ABSENT = ("cramjam", "zstandard")
-ABSENT = ("confluent_kafka", "duckdb", "isal", "msgspec", "polars")
-PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux2014_x86_64")
+COMPILED = ("zstandard",)  # from their sources
+# What has neither: it is there, but kbatch finds no codec in the first, and what uses the others is skipped.
+CODECS_ABSENT = ("cramjam", "isal")
+ABSENT = ("confluent_kafka", "duckdb", "msgspec", "polars", "uvloop")
 TESTS = (
-    "tests/unit/_native",
-    "tests/unit/producer",
-    "tests/unit/consumer",
+    *(f"tests/unit/{name}" for name in ("_native", "codec", "consumer", "core", "errors", "network")),
+    *(f"tests/unit/{name}" for name in ("producer", "protocol", "waiting", "test_metrics.py")),
     "tests/integration/test_threads.py",
 )
-# Tests of codecs whose packages are absent.
-LEFT_OUT = "not zstd and not snappy and not isal"
+# Tests of what is absent: codecs, and cryptography for TLS.
+LEFT_OUT = "not snappy and not isal and not handshake"
+
+
+@dataclass(frozen=True)
+class Build:
+    """A free-threaded CPython, and how native modules are compiled for it.
+
+    Attributes
+    ----------
+    folder : Path
+        Whose `installed` has it.
+    options : tuple of str
+        Of its `configure`.
+    flags : tuple of str
+        For the native modules.
+    """
+
+    folder: Path
+    options: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ("-O3",)
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "installed" / "bin" / f"python{VERSION}t"
+
+
+PLAIN = Build(ROOT / "build" / "free-threaded")
+TSAN = Build(
+    ROOT / "build" / "free-threaded-tsan", ("--with-thread-sanitizer",), ("-O1", "-fsanitize=thread")
+)
+# Which native modules are compiled now: the names of both kinds are the same.
+COMPILED_BY = ROOT / "build" / "free-threaded-natives"
+OURS = re.compile(r"kbatch/_native/|src_c/|kbatch\._native")
 
 
 def run(*command: object, cwd: Path = ROOT, **variables: str) -> None:
     subprocess.run([str(word) for word in command], cwd=cwd, env=os.environ | variables, check=True)
 
 
-def interpreter(jobs: int) -> Path:
-    """Return the free-threaded CPython, which is built if it is not there."""
-    python = FOLDER / "python"
-    if not python.exists():
-        archive = debian_source(RELEASE, f"python{VERSION}", FOLDER / "source")
-        with tarfile.open(archive) as packed:
-            packed.extractall(FOLDER / "source", filter="data")
-        (tree,) = (path.parent for path in (FOLDER / "source").glob("*/configure"))
-        run("./configure", "-q", "--disable-gil", "--disable-test-modules", cwd=tree, CFLAGS="-O1")
-        run("make", "-s", f"-j{jobs}", cwd=tree)
-        python.symlink_to(tree / "python")
-    return python
+def build_interpreter(build: Build, jobs: int) -> None:
+    """Build the CPython if it is not there."""
+    if build.python.exists():
+        return
+    archive = debian_source(RELEASE, f"python{VERSION}", PLAIN.folder / "source")
+    build.folder.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(archive) as packed:
+        packed.extractall(build.folder / "source", filter="data")
+    (tree,) = (path.parent for path in (build.folder / "source").glob("*/configure"))
+    prefix = f"--prefix={build.folder / 'installed'}"
+    run("./configure", "-q", prefix, "--disable-gil", "--disable-test-modules", *build.options, cwd=tree)
+    run("make", "-s", f"-j{jobs}", cwd=tree, TSAN_OPTIONS="report_bugs=0")
+    run("make", "-s", "altinstall", cwd=tree, TSAN_OPTIONS="report_bugs=0")
 
 
-def packages() -> Path:
-    """Return the folder with the packages of the tests."""
-    site = FOLDER / "site"
-    if not site.exists():
-        tags = [word for each in PLATFORMS for word in ("--platform", each)]
-        abi = ("--implementation", "cp", "--abi", f"cp{VERSION.replace('.', '')}t")
-        pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-        run(
-            *pip, "--target", site, "--python-version", VERSION, *abi, *tags, "--only-binary=:all:", *PACKAGES
-        )
-        for name in (*CODECS_ABSENT, *ABSENT):
-            why = f"{name} has no wheel for CPython {VERSION}t"
-            how = f"raise ImportError({why!r})"
-            if name in ABSENT:
-                how = f"__import__('pytest').skip({why!r}, allow_module_level=True)"
-            (site / f"{name}.py").write_text(f"def __getattr__(name):\n    {how}\n")
-    return site
+def add_packages(build: Build) -> None:
+    """Install the packages of the tests, and what stands for those that have no wheel."""
+    (site,) = (build.folder / "installed" / "lib").glob("python*t/site-packages")
+    mark = site / "has-packages-of-tests"
+    if mark.exists():
+        return
+    pip = (
+        build.python,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--disable-pip-version-check",
+        "--root-user-action=ignore",
+    )
+    run(*pip, "--only-binary=:all:", *PACKAGES, TSAN_OPTIONS="report_bugs=0")
+    run(*pip, f"--no-binary={','.join(COMPILED)}", *COMPILED, TSAN_OPTIONS="report_bugs=0")
+    for name in (*CODECS_ABSENT, *ABSENT):
+        why = f"{name} has no wheel for CPython {VERSION}t"
+        how = f"raise ImportError({why!r})"
+        if name in ABSENT:
+            how = f"__import__('pytest').skip({why!r}, allow_module_level=True)"
+        (site / f"{name}.py").write_text(f"def __getattr__(name):\n    {how}\n")
+    (site / "pytest_kbatch").symlink_to(ROOT / "kbatch" / "testing" / "pytest_kbatch")
+    mark.touch()
 
 
-def compile_natives(python: Path, jobs: int) -> None:
+def compile_natives(build: Build, jobs: int) -> None:
     """Compile the native modules whose C is newer than what was compiled."""
     run(sys.executable, "setup.py", "-q", "translate")
-    tree = python.resolve().parent
-    asked = (python, "-c", "import sysconfig; print(sysconfig.get_config_var('EXT_SUFFIX'))")
-    suffix = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-    include = ["-I", ROOT / "src_c", "-I", tree / "Include", "-I", tree]
-    flags = ["-shared", "-fPIC", "-O1", "-g1", "-fvisibility=hidden", "-Wno-unused-function", *include]
+    code = "import sysconfig; print(sysconfig.get_config_var('EXT_SUFFIX'), sysconfig.get_path('include'))"
+    asked = subprocess.run((build.python, "-c", code), capture_output=True, text=True, check=True)
+    suffix, headers = asked.stdout.split()
+    include = ["-I", ROOT / "src_c", "-I", headers]
+    flags = ["-shared", "-fPIC", "-g1", "-fvisibility=hidden", "-w", *build.flags, *include]
+    are_all_old = not COMPILED_BY.exists() or COMPILED_BY.read_text() != build.folder.name
 
     def compile_one(source: Path) -> None:
         made = source.with_suffix(suffix)
         linked = [ROOT / "src_c" / "crc32c.c"] if source.stem == "hashes" else []
-        if not made.exists() or made.stat().st_mtime < source.stat().st_mtime:
+        if are_all_old or not made.exists() or made.stat().st_mtime < source.stat().st_mtime:
             run(shutil.which("gcc") or "cc", *flags, source, *linked, "-o", made)
 
     with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(compile_one, sorted((ROOT / "kbatch" / "_native").rglob("*.c"))))
+    COMPILED_BY.write_text(build.folder.name)
+
+
+def test(build: Build, paths: Sequence[str]) -> None:
+    """Run tests; SystemExit if ThreadSanitizer has reported a race in which native modules take part."""
+    reports = build.folder / "reports"
+    shutil.rmtree(reports, ignore_errors=True)
+    reports.mkdir()
+    known = next(iter(build.folder.glob("source/*/Tools/tsan/suppressions_free_threading.txt")), None)
+    options = [f"log_path={reports / 'report'}", "exitcode=0", *([f"suppressions={known}"] if known else [])]
+    run(
+        build.python, "-m", "pytest", "-p", "no:cacheprovider", "-k", LEFT_OUT, *paths,
+        PYTHONPATH=str(ROOT), PYTHON_GIL="0", TSAN_OPTIONS=" ".join(options),
+    )  # fmt: skip
+    races = [
+        race
+        for report in sorted(reports.iterdir())
+        for race in report.read_text(errors="replace").split("==================")
+        if OURS.search(race)
+    ]
+    if races:
+        sys.exit("\n".join([*races, f"ThreadSanitizer has reported {len(races)} races"]))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("paths", nargs="*", default=TESTS, help="arguments of pytest")
+    parser.add_argument("paths", nargs="*", default=TESTS, help="arguments of pytest, after --")
+    parser.add_argument("--tsan", action="store_true", help="under ThreadSanitizer")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     arguments = parser.parse_args()
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    build = TSAN if arguments.tsan else PLAIN
     try:
-        python = interpreter(arguments.jobs)
+        build_interpreter(build, arguments.jobs)
     except NoInterpreterError as error:
         sys.exit(str(error))
-    site = packages()
-    compile_natives(python, arguments.jobs)
-    run(
-        python, "-m", "pytest", "-p", "no:cacheprovider", "-k", LEFT_OUT, *arguments.paths,
-        PYTHONPATH=os.pathsep.join((str(ROOT), str(site))), PYTHON_GIL="0",
-    )  # fmt: skip
+    add_packages(build)
+    compile_natives(build, arguments.jobs)
+    test(build, arguments.paths)
 
 
 if __name__ == "__main__":
