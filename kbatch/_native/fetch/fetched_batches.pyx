@@ -74,6 +74,11 @@ from kbatch._native.codec.record_batch cimport (
 
 from kbatch.errors import CorruptRecordError
 
+cdef enum:
+    # Headers of so few bytes are read in a microsecond; beside a thread that computes, the GIL comes back after
+    # five milliseconds.
+    KEEPS_GIL_BYTES = 16 * 1024
+
 # The columns that `decode` makes; a chunk has one timestamp type, so that needs no buffer.
 _WANTED = {
     "offset": KB_WANT_OFFSET,
@@ -507,6 +512,7 @@ cdef class FetchedRecords:
         before a batch that is not to be opened.
         """
         cdef Reading *reading = &self._taking
+        cdef bint is_small = self._start.size <= KEEPS_GIL_BYTES
         cdef bint goes_on
         if self._is_busy:
             raise RuntimeError(f"another thread is taking records of {self!r}; take them on one thread")
@@ -517,16 +523,22 @@ cdef class FetchedRecords:
                 self._stage = PASSED
             while self._stage != READY and self._stage != ENDED:
                 if self._stage == PASSED:
-                    with nogil:
+                    if is_small:
                         goes_on = self._next(reading)
+                    else:
+                        with nogil:
+                            goes_on = self._next(reading)
                     self._stage = FOUND if goes_on else STOPPED
                 elif self._stage == STOPPED:
                     self._note_fault(reading)
                     _end(reading)
                     self._stage = ENDED
                 elif opens:
-                    with nogil:
+                    if is_small and not reading.batch.header.attributes & KB_CODEC_MASK:
                         goes_on = self._open(reading)
+                    else:
+                        with nogil:
+                            goes_on = self._open(reading)
                     self._stage = STOPPED
                     if goes_on:
                         self._note_origin()
