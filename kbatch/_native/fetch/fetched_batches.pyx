@@ -75,8 +75,8 @@ from kbatch._native.codec.record_batch cimport (
 from kbatch.errors import CorruptRecordError
 
 cdef enum:
-    # Headers of so few bytes are read in a microsecond; beside a thread that computes, the GIL comes back after
-    # five milliseconds.
+    # So few bytes are checked in a microsecond; beside a thread that computes, the GIL comes back after five
+    # milliseconds.
     KEEPS_GIL_BYTES = 16 * 1024
 
 # The columns that `decode` makes; a chunk has one timestamp type, so that needs no buffer.
@@ -239,8 +239,11 @@ cdef class FetchedRecords:
             checksum = crc32c_extend
         self._begin(&reading)
         try:
-            with nogil:
+            if self._start.size <= KEEPS_GIL_BYTES:
                 scan = kb_fetched_scan_all(walk, &reading.batch, checksum)
+            else:
+                with nogil:
+                    scan = kb_fetched_scan_all(walk, &reading.batch, checksum)
             reading.position = scan.position
             if scan.status == KB_FETCHED_CORRUPT:
                 walk.next_offset = reading.position
