@@ -265,8 +265,9 @@ static inline size_t kb_zstd_first_room(const uint8_t *data, size_t size) {
     return claim > room && claim / 16 <= size ? (size_t)claim : room;
 }
 
-/* Return why a stream does not decompress. A decoder of streams asks for more room when it needs it, so what finds
- * no room is a block of more bytes than its frame claims; the room decides which of the two errors that is. */
+/* Return why a stream does not decompress. A decoder of streams asks for more room when it needs it, so
+ * what finds no room is a block of more bytes than its frame claims; the room decides which of the two
+ * errors that is. */
 static inline const char *kb_zstd_reason(size_t result) {
     if (result == (size_t)0 - KB_ZSTD_NO_ROOM)
         result = (size_t)0 - KB_ZSTD_CORRUPTED;
