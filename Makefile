@@ -71,10 +71,10 @@ test: .venv/ready .venv/jvm .venv/kdc
 	$(PYTEST) -m "not slow"
 
 test-slow: .venv/ready .venv/jvm .venv/kdc
-	KBATCH_WORLDS=40:500 $(PYTEST) -m "slow or worlds"
+	KBATCH_WORLDS=40:300 $(PYTEST) -m "slow or worlds"
 
 test-all: .venv/ready .venv/jvm .venv/kdc
-	KBATCH_EXAMPLES=30 KBATCH_WORLDS=0:500 $(PYTEST)
+	KBATCH_EXAMPLES=30 KBATCH_WORLDS=0:300 $(PYTEST)
 
 coverage: .venv/ready
 	$(BIN)/pip install --quiet --disable-pip-version-check 'coverage>=7.10'
