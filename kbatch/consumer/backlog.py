@@ -25,7 +25,7 @@ from kbatch.core.consumer.partition_state import GroupStart, OffsetSpec, Partiti
 from kbatch.core.consumer.results import Failed, Moved, Result
 from kbatch.errors import CorruptRecordError, DeserializationError, KafkaError
 from kbatch.logs import ClientLogger
-from kbatch.records import NO_TOPIC_ID, OffsetAndMetadata, TopicPartition
+from kbatch.records import INT64_MAX, NO_TOPIC_ID, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,6 +69,11 @@ class Limits(NamedTuple):
     least_rows: int
     most_rows: int
     most_bytes: int
+
+    @property
+    def are_of_bytes(self) -> bool:
+        """True if the bytes are limited: to count them takes longer than the rest, if there are few."""
+        return self.most_bytes < INT64_MAX
 
 
 class RowSlice(NamedTuple):
@@ -302,7 +307,7 @@ class Backlog(FetchBuffer):
             columns.decode(projection, submit, self._notify)
             if columns.is_busy and projection.missing_types:
                 break
-            rows, size = columns.size_left(projection, fetch.first_row)
+            rows, size = columns.size_left(projection, fetch.first_row, in_bytes=limits.are_of_bytes)
             row_count, byte_count = row_count + rows, byte_count + size
             if row_count >= limits.most_rows or byte_count >= limits.most_bytes:
                 break
@@ -322,13 +327,14 @@ class Backlog(FetchBuffer):
             if decoded is None:
                 return Plan(slices, row_count)
             first = fetch.first_row
-            rows, size = columns.size_left(projection, first)
+            rows, size = columns.size_left(projection, first, in_bytes=limits.are_of_bytes)
             if rows > 0:
                 is_sliced = row_count + rows > most_rows or byte_count + size > most_bytes
                 if is_sliced and row_count >= least_rows:
                     return Plan(slices, row_count, is_full=True)
                 if is_sliced:
                     rows = min(rows, most_rows - row_count)
+                if is_sliced and limits.are_of_bytes:
                     rows = max(decoded.count_within(first, rows, most_bytes - byte_count), int(not slices))
                 if rows:
                     slices.append(RowSlice(assigned, fetch, first, first + rows))

@@ -113,6 +113,7 @@ class ConsumerBase(MemberClient, Generic[K, V]):
         self._note_seconds = self._member.note_seconds
         self._decoder_count = config.kbatch_decode_threads or decoder_count()
         self._decoders = Workers(f"kbatch-decoder-{config.client_id}", self._decoder_count)
+        self._asked: tuple[object, Projection] | None = None  # what poll_table was last asked for
         self._projection: Projection | None = None  # of the last poll_table
         self._ends: dict[TopicPartition, int] = {}  # of until_end
         self._question = SchemaQuestion(
@@ -443,29 +444,43 @@ class ConsumerBase(MemberClient, Generic[K, V]):
         KafkaError
             As in `poll`.
         """
-        from kbatch.consumer.projection import Projection, table_of  # which take pyarrow
-
         check_integer("max_rows", max_rows, 1, INT64_MAX)
         check_integer("min_rows", min_rows, 1, max_rows)
         if max_bytes is not None:
             check_integer("max_bytes", max_bytes, 1, INT64_MAX)
         limits = Limits(min_rows, max_rows, INT64_MAX if max_bytes is None else max_bytes)
-        projection = Projection(columns, layout, {"key": key, "value": value}, self._formats)
+        projection = self._projection_of(columns, layout, key, value)
         self._interceptors.check_tables()
         linger = checked_seconds(linger, "linger", "0 waits for no more rows")
         deadline = self._runtime.deadline(timeout)
         with self._polling():
-            before, self._projection = self._projection, projection
+            is_as_before, self._projection = projection is self._projection, projection
             plan = await self._await_rows(projection, limits, deadline, linger)
             batches = self._backlog.take_rows(plan)
             if not batches:
                 self._backlog.discard_used_up(raises=True)
-            if before is not None and before.is_same(projection):
+            if is_as_before:
                 fetches = FETCHES_AHEAD * self._decoder_count
                 self._backlog.decode_ahead(projection, limits, self._decoders.submit, fetches)
-            table = table_of(batches, projection.schema)
+            table = projection.table(batches)
             self._interceptors.on_consume_table(table)
             return table
+
+    def _projection_of(
+        self,
+        columns: Iterable[str] | None,
+        layout: str,
+        key: ColumnDeserializer | ReadFormat | None,
+        value: ColumnDeserializer | ReadFormat | None,
+    ) -> Projection:
+        """Return what a poll asks for. To make it takes longer than to decode a few records."""
+        columns = columns if columns is None or isinstance(columns, str) else tuple(columns)
+        asked = (columns, layout, key, value)
+        if self._asked is None or self._asked[0] != asked:
+            from kbatch.consumer.projection import Projection  # which takes pyarrow
+
+            self._asked = asked, Projection(columns, layout, {"key": key, "value": value}, self._formats)
+        return self._asked[1]
 
     async def _await_rows(
         self, projection: Projection, limits: Limits, deadline: Deadline, linger: float

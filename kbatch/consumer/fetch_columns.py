@@ -137,17 +137,23 @@ class FetchColumns:
         return task.decoded
 
     def decode(self, projection: Projection, submit: Submit, notify: Callable[[], object]) -> None:
-        """Begin to decode them, unless that has happened for such a projection."""
-        records, task = self._records, self._decoding
-        if self.is_busy or (task is not None and task.argument.is_same(projection)):
+        """Begin to decode them, unless that has happened for such a projection. Small ones are there at once,
+        if no deserializer could take its time with them.
+        """
+        if self._is_begun(projection):
             return
-        begun = self._decoding = DecodingTask(projection)
+        if self._records.is_small and not projection.deserializers:
+            self._decode_at_once(projection)
+            return
+        records = self._records
+        task: DecodingTask[Projection, Decoded] = DecodingTask(projection)
 
         def decode() -> None:
-            begun.do(lambda projection: Decoded.of(records, projection))
+            task.do(lambda projection: Decoded.of(records, projection))
             notify()
 
         submit(decode)
+        self._decoding = task  # now: an interrupt before would leave what nobody decodes
 
     def forget(self) -> None:
         """Drop what is decoded; errors of deserializers do not concern objects."""
@@ -156,26 +162,40 @@ class FetchColumns:
 
     def now(self, projection: Projection) -> Decoded:
         """Return the columns, which are decoded now if they are not there."""
-        self.decode(projection, lambda decode: decode(), lambda: None)
+        if not self._is_begun(projection):
+            self._decode_at_once(projection)
         decoded = self.decoded
         if decoded is None or not decoded.projection.is_same(projection):  # a worker has it for another one
             decoded = Decoded.of(self._records, projection)
         return decoded
+
+    def _is_begun(self, projection: Projection) -> bool:
+        """True if they are decoded for such a projection, or a worker decodes them for any."""
+        task = self._decoding
+        return task is not None and (not task.is_done or task.argument.is_same(projection))
+
+    def _decode_at_once(self, projection: Projection) -> None:
+        """Decode them; an error waits until the rows before it are taken, an interrupt does not."""
+        task: DecodingTask[Projection, Decoded] = DecodingTask(projection)
+        task.do(lambda projection: Decoded.of(self._records, projection))
+        if task.error is not None and not isinstance(task.error, Exception):
+            raise task.error
+        self._decoding = task
 
     def of_projection(self, projection: Projection) -> Decoded | None:
         """Return the columns that are there if they are such ones."""
         decoded = None if self.is_busy else self.decoded
         return decoded if decoded is not None and decoded.projection.is_same(projection) else None
 
-    def size_left(self, projection: Projection, first: int) -> tuple[int, int]:
-        """Return how many rows there are from `first` on, and their bytes. Until they are decoded, these are
-        a maximum of rows, and the bytes that were fetched.
+    def size_left(self, projection: Projection, first: int, *, in_bytes: bool) -> tuple[int, int]:
+        """Return how many rows there are from `first` on, and their bytes, which are 0 unless they are asked
+        for. Until they are decoded, these are a maximum of rows, and the bytes that were fetched.
         """
         decoded = self.of_projection(projection)
         if decoded is None:
             return max(self._records.row_bound - first, 0), self._records.byte_count
         rows = max(decoded.row_count - first, 0)
-        return rows, decoded.byte_count(first, rows)
+        return rows, decoded.byte_count(first, rows) if in_bytes else 0
 
     def last_of(self, end: int) -> LastRead:
         """Return where the program is when it has the rows before `end`."""

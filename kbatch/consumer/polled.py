@@ -71,7 +71,7 @@ class Polled(Sequence["ConsumerRecord[K, V]"], Generic[K, V]):
         They stay bytes if the deserializer is a function, or an object of another client's. Parameters,
         columns, types and errors are those of `read_table`.
         """
-        from kbatch.consumer.projection import Projection, table_of  # which take pyarrow
+        from kbatch.consumer.projection import Projection  # which takes pyarrow
 
         projection = Projection(columns, layout, {"key": key, "value": value}, self._formats)
         batches: list[pa.RecordBatch] = []
@@ -83,7 +83,7 @@ class Polled(Sequence["ConsumerRecord[K, V]"], Generic[K, V]):
                 made.forget()  # a registry may answer the next call
                 raise decoded.error
             batches += found
-        return table_of(batches, projection.schema)
+        return projection.table(batches)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return the records as an Arrow stream with all columns, for pyarrow, polars, pandas and duckdb."""

@@ -84,6 +84,7 @@ class Projection:
         wanted = (*(RAW_COLUMNS.get(name, name) for name in self.columns), *extra)
         self._fetched = tuple(dict.fromkeys(wanted))
         self._decoded = frozenset(self._fetched) - _OF_PIECE
+        self._is_as_fetched = self._fetched == self.columns and not self.deserializers
 
     def ask(self) -> None:
         """Find the types that a registry knows.
@@ -104,8 +105,10 @@ class Projection:
     @property
     def schema(self) -> pa.Schema:
         """The schema of the batches."""
-        fields: list[pa.Field] = []
         fetched = fetched_schema(self._fetched, as_views=self.layout == "view")
+        if self._is_as_fetched:
+            return fetched
+        fields: list[pa.Field] = []
         for name in self.columns:
             field = fetched.field(RAW_COLUMNS.get(name, name)).with_name(name)
             deserializer = self.deserializers.get(field.name)
@@ -145,6 +148,16 @@ class Projection:
             if fault is not None:
                 return made, fault
         return made, records.fault
+
+    def table(self, batches: Sequence[pa.RecordBatch]) -> pa.Table:
+        """Return batches as a table. A deserializer may have learnt its type, and then the schema has it,
+        only after it made columns of null.
+        """
+        schema = self.schema
+        if all(batch.schema.equals(schema) for batch in batches):
+            return pa.Table.from_batches(batches, schema)
+        tables = [pa.Table.from_batches([batch]) for batch in batches]
+        return pa.concat_tables([schema.empty_table(), *tables], promote_options="default")
 
     def _readable(
         self, batch: pa.RecordBatch, records: FetchedRecords
@@ -192,7 +205,7 @@ class Projection:
                 self._typeless[sample.name] = pa.string() if sample.has_values else pa.null()
 
     def _typed(self, batch: pa.RecordBatch, records: FetchedRecords) -> pa.RecordBatch:
-        if self._fetched == self.columns and not self.deserializers:
+        if self._is_as_fetched:
             return batch
         fetched = dict(zip(batch.schema.names, batch.columns, strict=True))
         arrays: list[pa.Array] = []
@@ -317,14 +330,6 @@ class Sample:
 
     def _where(self, batch: pa.RecordBatch) -> Where:
         return Where(headers=batch.column("headers"), part=self.name)
-
-
-def table_of(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """Return batches as a table. A deserializer may have learnt its type, and then `schema` has it, only
-    after it made columns of null.
-    """
-    tables = [pa.Table.from_batches([batch]) for batch in batches]
-    return pa.concat_tables([schema.empty_table(), *tables], promote_options="default")
 
 
 def _where(arrays: Mapping[str, pa.Array], topic: str, partition: int | None, part: str) -> Where:

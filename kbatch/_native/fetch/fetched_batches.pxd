@@ -68,6 +68,7 @@ cdef class FetchedRecords:
     cdef readonly int64_t taken_count
     cdef readonly int64_t position
     cdef readonly object fault
+    cdef readonly bint is_small
 
     cdef int _read(self, object records, const uint8_t *data, size_t size, int64_t from_offset,
                    int64_t to_offset, int64_t visible_end, object aborted) except -1
@@ -80,8 +81,10 @@ cdef class FetchedRecords:
     cdef int _begin(self, Reading *reading) except -1
     cdef bint _next(self, Reading *reading) noexcept nogil
     cdef bint _is_bad(self, const Reading *reading) noexcept nogil
+    cdef bint _is_light(self, const Reading *reading) noexcept nogil
     cdef bint _open(self, Reading *reading) except -1 nogil
     cdef int _note_origin(self) except -1
+    cdef int _append_small(self, Reading *reading, RecordChunks chunks) except -1
     cdef bint _append(self, Reading *reading, RecordChunks chunks) except -1 nogil
     cdef bint _has_record(self) except -1
     cdef int64_t _record_offset(self) noexcept

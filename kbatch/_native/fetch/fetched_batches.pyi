@@ -23,6 +23,7 @@ class FetchedRecords:
     taken_count: int
     position: int
     fault: CorruptRecordError | None
+    is_small: bool
     def __init__(
         self,
         records: Buffer,

@@ -143,6 +143,8 @@ cdef class FetchedRecords:
     fault : CorruptRecordError or None
         Why reading ended before `next_offset`. The headers show some faults at once. Records before a fault
         are returned.
+    is_small : bool
+        True if reading them takes less time than handing them to another thread.
     is_used_up : bool
         True if all visible records were taken as objects, or those before a fault.
 
@@ -190,6 +192,7 @@ cdef class FetchedRecords:
         memset(&self._start, 0, sizeof(kb_fetched))
         self._start.data = data
         self._start.size = size
+        self.is_small = size <= KEEPS_GIL_BYTES
         self._start.from_offset = self._start.next_offset = from_offset
         self._start.end_offset = min(to_offset, visible_end)
         self._start.last_epoch = -1
@@ -239,7 +242,7 @@ cdef class FetchedRecords:
             checksum = crc32c_extend
         self._begin(&reading)
         try:
-            if self._start.size <= KEEPS_GIL_BYTES:
+            if self.is_small:
                 scan = kb_fetched_scan_all(walk, &reading.batch, checksum)
             else:
                 with nogil:
@@ -301,6 +304,12 @@ cdef class FetchedRecords:
         return self._check_crcs and batch.header.crc != crc32c_extend(
             0, batch.data + KB_ATTRIBUTES_AT, batch.size - KB_ATTRIBUTES_AT)
 
+    cdef bint _is_light(self, const Reading *reading) noexcept nogil:
+        """True if the batch is opened in less time than the GIL takes to come back. Few bytes may be many
+        decompressed ones.
+        """
+        return self.is_small and not reading.batch.header.attributes & KB_CODEC_MASK
+
     cdef bint _open(self, Reading *reading) except -1 nogil:
         """Point the cursor to the batch's records, which are in the scratch if they were compressed. False at
         a fault.
@@ -334,7 +343,7 @@ cdef class FetchedRecords:
         return True
 
     def decode(self, columns, str layout not None="copy"):
-        """Decode the visible records into columns. The GIL is not held.
+        """Decode the visible records into columns. The GIL is held for small ones only.
 
         Parameters
         ----------
@@ -358,15 +367,29 @@ cdef class FetchedRecords:
         chunks.begin(_wanted_of(columns), layout == "view")
         self._begin(&reading)
         try:
-            with nogil:
-                while self._next(&reading) and self._append(&reading, chunks):
-                    pass
+            if self.is_small:
+                self._append_small(&reading, chunks)
+            else:
+                with nogil:
+                    while self._next(&reading) and self._append(&reading, chunks):
+                        pass
             with cython.critical_section(self):
                 self.position = reading.position
                 self._note_fault(&reading)
         finally:
             _end(&reading)
         return chunks.take(self._view())
+
+    cdef int _append_small(self, Reading *reading, RecordChunks chunks) except -1:
+        """Append the visible rows of small records."""
+        cdef bint goes_on = True
+        while goes_on and self._next(reading):
+            if self._is_light(reading):
+                goes_on = self._append(reading, chunks)
+            else:
+                with nogil:
+                    goes_on = self._append(reading, chunks)
+        return 0
 
     cdef bint _append(self, Reading *reading, RecordChunks chunks) except -1 nogil:
         """Append a batch's visible rows to the columns. False at a fault."""
@@ -515,7 +538,6 @@ cdef class FetchedRecords:
         before a batch that is not to be opened.
         """
         cdef Reading *reading = &self._taking
-        cdef bint is_small = self._start.size <= KEEPS_GIL_BYTES
         cdef bint goes_on
         if self._is_busy:
             raise RuntimeError(f"another thread is taking records of {self!r}; take them on one thread")
@@ -526,7 +548,7 @@ cdef class FetchedRecords:
                 self._stage = PASSED
             while self._stage != READY and self._stage != ENDED:
                 if self._stage == PASSED:
-                    if is_small:
+                    if self.is_small:
                         goes_on = self._next(reading)
                     else:
                         with nogil:
@@ -537,7 +559,7 @@ cdef class FetchedRecords:
                     _end(reading)
                     self._stage = ENDED
                 elif opens:
-                    if is_small and not reading.batch.header.attributes & KB_CODEC_MASK:
+                    if self._is_light(reading):
                         goes_on = self._open(reading)
                     else:
                         with nogil:

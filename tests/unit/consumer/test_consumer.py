@@ -42,6 +42,7 @@ from tests.support.polling import (
     polled,
 )
 from tests.support.producing import SECONDS, within
+from tests.support.running_threads import threads_named
 from tests.support.shells import new_consumer
 from tests.support.topics import FIRST_MS
 
@@ -138,6 +139,22 @@ def fill_one(broker: Broker, count: int, size_bytes: int) -> None:
     with kbatch.Producer(bootstrap_servers=broker.bootstrap_servers, batch_size=size_bytes) as producer:
         for _ in range(count):
             producer.send(TOPIC, bytes(size_bytes), partition=0)
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "keys", "by_worker"),
+    [(100, {}, False), (100_000, {}, True), (100, {"value": Utf8()}, True)],
+    ids=["small", "large", "deserializer"],
+)
+def test_workers_decode_what_takes_its_time(
+    broker: Broker, size_bytes: int, keys: dict[str, Any], by_worker: bool
+) -> None:
+    """A deserializer may ask a registry. To hand a few bytes to a worker takes longer than to decode them."""
+    with kbatch.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send(TOPIC, b"7".rjust(size_bytes), partition=0).result()
+    with consuming(broker, FIRST) as consumer:
+        assert consumer.poll_table(columns=["value"], **keys).num_rows == 1
+        assert bool(threads_named(f"kbatch-decoder-{consumer.config.client_id}")) == by_worker
 
 
 def test_R85_a_table_comes_when_its_rows_take_all_the_memory(broker: Broker) -> None:

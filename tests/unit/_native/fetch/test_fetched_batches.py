@@ -2,6 +2,7 @@
 
 import struct
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -312,12 +313,21 @@ def test_broken_headers_before_the_position_are_no_fault() -> None:
     assert "record 0 of the batch at offset 0: a header's key" in str(records.fault)
 
 
-def test_objects_of_a_small_answer_keep_the_gil() -> None:
+def _as_objects(records: FetchedRecords) -> None:
+    assert records.take_records(ENOUGH)
+
+
+def _as_columns(records: FetchedRecords) -> None:
+    assert records.decode(["key", "value", "headers"])
+
+
+@pytest.mark.parametrize("read", [_as_objects, _as_columns])
+def test_small_answers_keep_the_gil(read: Callable[[FetchedRecords], None]) -> None:
     """From the headers to the records: beside a thread that computes, each time without it costs 5 ms."""
     small, large = plain.encode(ROWS), plain.encode([(None, bytes(1 << 20), (), 0)])
     with Rival() as rival:
-        assert rival.turns_during(lambda: fetched(small).take_records(ENOUGH)) == 0
-        assert rival.had_a_turn_during(lambda: fetched(large).take_records(ENOUGH))
+        assert rival.turns_during(lambda: read(fetched(small))) == 0
+        assert rival.had_a_turn_during(lambda: read(fetched(large)))
 
 
 @pytest.mark.parametrize("compression", plain.CODECS[1:])
