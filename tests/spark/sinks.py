@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,7 +34,7 @@ from kbatch.spark.source_stream import KbatchStreamReader
 from tests.oracle.kafka import create_topic
 
 PARTITIONS = 4
-LATE_STARTS = 5
+LATE_SECONDS = 300.0
 _numbers = itertools.count()
 
 
@@ -339,7 +340,8 @@ def finish(writer: DataStreamWriter) -> StreamingQuery:
     """Run a query to its end. Spark gives the Python process of a source ten seconds to begin, before there
     is any batch: where a busy machine took longer, the query is started again.
     """
-    for _ in range(LATE_STARTS):
+    end = time.monotonic() + LATE_SECONDS
+    while time.monotonic() < end:
         query = writer.start()
         try:
             query.awaitTermination()
@@ -347,4 +349,4 @@ def finish(writer: DataStreamWriter) -> StreamingQuery:
         except StreamingQueryException as error:
             if "failed to connect back" not in str(error):
                 raise
-    raise AssertionError(f"Spark's process of the source was late {LATE_STARTS} times")
+    raise AssertionError(f"Spark's process of the source was late for {LATE_SECONDS:g} s")
