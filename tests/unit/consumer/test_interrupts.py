@@ -89,6 +89,22 @@ def test_no_interrupt_loses_or_doubles_records(
     assert offsets == list(range(len(offsets)))
 
 
+@pytest.mark.slow
+def test_an_interrupt_while_records_become_a_table_stops_no_poll(broker: Broker, shell: str) -> None:
+    """The table and the next rows are of one fetch, and each has it decoded anew."""
+    fill(broker, 500, partitions=[0])
+    found: list[int] = []
+    interrupter = Interrupter("/kbatch/consumer/")
+    with consuming(broker, FIRST) as consumer:
+        polled = consumer.poll(SECONDS, max_records=2)
+        while not interrupter.is_over:
+            with interrupter.interrupting():
+                polled.table(["value"])
+            found += consumer.poll_table(SECONDS, max_rows=1, columns=["offset"])["offset"].to_pylist()
+    assert interrupter.number > 20
+    assert found == list(range(2, 2 + len(found)))
+
+
 @pytest.mark.parametrize("take", TAKERS[:2])
 def test_interrupt_after_the_last_step_of_a_poll_takes_it_back(
     broker: Broker, shell: str, monkeypatch: pytest.MonkeyPatch, take: Callable[[Any, list[Any]], None]
