@@ -114,7 +114,6 @@ class ConsumerBase(MemberClient, Generic[K, V]):
         self._decoder_count = config.kbatch_decode_threads or decoder_count()
         self._decoders = Workers(f"kbatch-decoder-{config.client_id}", self._decoder_count)
         self._asked: tuple[object, Projection] | None = None  # what poll_table was last asked for
-        self._projection: Projection | None = None  # of the last poll_table
         self._ends: dict[TopicPartition, int] = {}  # of until_end
         self._question = SchemaQuestion(
             self._backlog, self._decoders.submit, runtime.changed.notify, runtime.api_deadline
@@ -410,8 +409,8 @@ class ConsumerBase(MemberClient, Generic[K, V]):
         layout: str = "copy",
     ) -> pa.Table:
         """Return the next records as a table, a row for each, without a Python object per record. Workers
-        decode the columns, and what follows while the program uses the table. It needs pyarrow. If a task's
-        call is cancelled, the next poll returns the records.
+        decode all but small answers, and what follows while the program uses the table. It needs pyarrow. If
+        a task's call is cancelled, the next poll returns the records.
 
         Parameters
         ----------
@@ -449,12 +448,11 @@ class ConsumerBase(MemberClient, Generic[K, V]):
         if max_bytes is not None:
             check_integer("max_bytes", max_bytes, 1, INT64_MAX)
         limits = Limits(min_rows, max_rows, INT64_MAX if max_bytes is None else max_bytes)
-        projection = self._projection_of(columns, layout, key, value)
+        projection, is_as_before = self._projection_of(columns, layout, key, value)
         self._interceptors.check_tables()
         linger = checked_seconds(linger, "linger", "0 waits for no more rows")
         deadline = self._runtime.deadline(timeout)
         with self._polling():
-            is_as_before, self._projection = projection is self._projection, projection
             plan = await self._await_rows(projection, limits, deadline, linger)
             batches = self._backlog.take_rows(plan)
             if not batches:
@@ -472,15 +470,20 @@ class ConsumerBase(MemberClient, Generic[K, V]):
         layout: str,
         key: ColumnDeserializer | ReadFormat | None,
         value: ColumnDeserializer | ReadFormat | None,
-    ) -> Projection:
-        """Return what a poll asks for. To make it takes longer than to decode a few records."""
+    ) -> tuple[Projection, bool]:
+        """Return what a poll asks for, and whether the last one asked for the same: to make it anew takes
+        longer than to decode a few records.
+        """
         columns = columns if columns is None or isinstance(columns, str) else tuple(columns)
         asked = (columns, layout, key, value)
-        if self._asked is None or self._asked[0] != asked:
-            from kbatch.consumer.projection import Projection  # which takes pyarrow
+        before = self._asked  # once: another thread may poll, though that is an error
+        if before is not None and before[0] == asked:
+            return before[1], True
+        from kbatch.consumer.projection import Projection  # which takes pyarrow
 
-            self._asked = asked, Projection(columns, layout, {"key": key, "value": value}, self._formats)
-        return self._asked[1]
+        projection = Projection(columns, layout, {"key": key, "value": value}, self._formats)
+        self._asked = asked, projection
+        return projection, False
 
     async def _await_rows(
         self, projection: Projection, limits: Limits, deadline: Deadline, linger: float
