@@ -69,6 +69,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.jars", ",".join(map(str, _jars_of_sparks_connector())))
         .config("spark.driver.extraJavaOptions", " ".join(java_options))
         .config("spark.local.dir", str(scratch))
+        .config("spark.kafka.producer.cache.timeout", "10s")  # or it asks for its topics at a broker that
+        .config("spark.kafka.producer.cache.evictorThreadRunInterval", "1s")  # has the port of one that ended
         .config("spark.network.timeout", "3600s")  # a machine that slept or is busy has lost no executor
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")

@@ -66,7 +66,6 @@ class PlayedLeader(ABC):
         self._changed = threading.Condition()
         self._asked: Asked | None = None
         self._told: Told | None = None
-        self._topics = 0  # that were led so far
         self._high_watermark = 0
 
     def lead(self, topic: str, topic_id: bytes) -> None:
@@ -74,7 +73,6 @@ class PlayedLeader(ABC):
         with self._changed:
             self.log_start_offset = self.log_end_offset = 0
             self._asked = self._told = None
-            self._topics += 1
             self._high_watermark = 0
             self._changed.notify_all()
         self._begin(topic, topic_id)
@@ -104,18 +102,8 @@ class PlayedLeader(ABC):
         return found[0]
 
     def tell(self, *batches: bytes, **fields: Any) -> Asked:
-        """Answer the follower, as `Told` has it, and return what it asks then.
-
-        Where its log diverges it is told again if it asks the same: a follower of Kafka takes no answer to a
-        Fetch that it sent before it heard of the partition once more.
-        """
-        told = Told([*batches], **fields)
-        before = None if told.diverging is None else self.asked()
-        self._give(told)
-        asked = self.asked()
-        if asked != before:
-            return asked
-        self._give(told)
+        """Answer the follower, as `Told` has it, and return what it asks then."""
+        self._give(Told([*batches], **fields))
         return self.asked()
 
     def refuse(self, error: ErrorCode) -> None:
@@ -140,14 +128,16 @@ class PlayedLeader(ABC):
     def _answer(self, asked: Asked, wait_seconds: float = 0.0) -> Told:
         """Return what the follower is to be told, and take that; if there is none in time, the same high
         watermark as last: a follower of Kafka would take a lower one.
+
+        A Fetch that waits takes nothing once there is a later one: a follower that became the leader, and
+        follows again, has closed the connection of the earlier one.
         """
         with self._changed:
             self._asked = asked
             self._changed.notify_all()
-            topics = self._topics
-            self._changed.wait_for(lambda: self._told or self._topics != topics, wait_seconds)
-            if self._topics != topics:
-                return Told()  # the answer is for followers of another topic
+            self._changed.wait_for(lambda: self._told or self._asked is not asked, wait_seconds)
+            if self._asked is not asked:
+                return Told(high_watermark=self._high_watermark)
             told = self._told
             if told is not None or wait_seconds:  # else it asks no more
                 self._asked = self._told = None

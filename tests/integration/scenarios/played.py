@@ -127,9 +127,12 @@ class Stage(Administration):
         assert self.beat(node, fence=True)[1]
 
     def wake(self, node: int) -> None:
-        """Have a fenced broker be heard again, in the same run."""
+        """Have a fenced broker be heard again, in the same run, and node 0 know of it: before that it takes
+        no follower into its in-sync replicas.
+        """
         until(lambda: not self.beat(node)[1], pause_seconds=PAUSE_SECONDS)
         self._silent.discard(node)
+        until(lambda: node in self.brokers(), pause_seconds=PAUSE_SECONDS)
 
     def epoch(self, node: int) -> int:
         return self._epochs[node]
@@ -165,8 +168,7 @@ class Stage(Administration):
     def start(self, node: int, *, previous: int = -1) -> None:
         """Have a broker start, and be heard from now on."""
         self.registered(node, previous=previous)
-        until(lambda: not self.beat(node)[1], pause_seconds=PAUSE_SECONDS)
-        self._silent.discard(node)
+        self.wake(node)
 
     def beat(
         self,
@@ -220,11 +222,20 @@ class Stage(Administration):
     # Topics
 
     def topic(self, suffix: str, *replicas: int, **configs: object) -> str:
-        """Create a topic of one partition on these nodes; underscores in configs are dots."""
+        """Create a topic of one partition on these nodes; underscores in configs are dots.
+
+        If node 0 leads it, it answers as the leader: Kafka describes a topic before that.
+        """
         name = self._last_topic = f"{self.name}.{suffix}"
         self._ids[name] = self.create(name, replicas, configs)
         until(lambda: self.partition(name), pause_seconds=PAUSE_SECONDS)
+        if replicas[0] == 0:
+            until(lambda: self.leads(name, 0), pause_seconds=PAUSE_SECONDS)
         return name
+
+    def leads(self, topic: str, leader_epoch: int) -> bool:
+        """Return whether node 0 answers as the leader in this term."""
+        return self.epoch_ends(topic, leader_epoch)[0][0] == "NONE"
 
     def partition(self, topic: str) -> Any:
         """Return partition 0 as node 0 describes it; None if it does not know it yet."""
@@ -232,9 +243,14 @@ class Stage(Administration):
         (found,) = self._node.ask(kind(topics=[kind.TopicRequest(name=topic)])).topics
         return found.partitions[0] if found.partitions else None
 
-    def note_partition(self, label: str, topic: str, leader: int) -> None:
-        """Write down a partition, once node 0 knows that this one leads it."""
-        until(lambda: self.partition(topic).leader_id == leader, lambda: self.partition(topic))
+    def note_partition(self, label: str, topic: str, leader: int, in_sync: int | None = None) -> None:
+        """Write down a partition, once node 0 knows that this one leads it, with so many in sync."""
+
+        def is_known() -> bool:
+            known = self.partition(topic)
+            return known.leader_id == leader and in_sync in (None, len(known.isr_nodes))
+
+        until(is_known, lambda: self.partition(topic))
         self.note(label, self._row(topic))
 
     def note_eligible(self, label: str, topic: str, *eligible: int) -> None:
@@ -498,10 +514,9 @@ def leaders_propose_in_sync_replicas(stage: Stage) -> None:
     stage.note("fenced", stage.propose(1, 1, 2, partition_epoch=1))
     stage.note("without it", stage.propose(1, 1, partition_epoch=1))
     stage.note("an older partition epoch", stage.propose(1, 1, 0, partition_epoch=1))
-    until(lambda: not stage.beat(2)[1])
+    stage.wake(2)
     stage.note("in sync again", stage.propose(1, 1, 2, partition_epoch=2))
-    stage.note_partition("after", topic, 1)
-    stage.start(2, previous=stage.epoch(2))
+    stage.note_partition("after", topic, 1, in_sync=2)
 
 
 @played_scenario
@@ -573,7 +588,7 @@ def followers_are_refused(stage: Stage) -> None:
         found = stage.fetch(topic, offset, by=2, current_leader_epoch=1, last_fetched_epoch=last)
         stage.note(f"at {offset}, after epoch {last}", found)
     stage.note("what replicas have", stage.fetch(topic, 0))
-    stage.start(1, previous=stage.epoch(1))
+    stage.wake(1)
 
 
 @played_scenario
@@ -588,14 +603,13 @@ def replicas_leave_and_join(stage: Stage) -> None:
     stage.note("all", stage.produce(topic, b"b", acks=ALL))
     stage.note("the leader alone", stage.produce(topic, b"c"))
     stage.note("is not seen", stage.fetch(topic, 0))
-    until(lambda: not stage.beat(1)[1], pause_seconds=PAUSE_SECONDS)
+    stage.wake(1)
     stage.note_eligible("1 is back", topic, 1)
     stage.note("it fetches", stage.fetch(topic, 1, by=1))
     stage.note_eligible("and is in sync", topic)
     stage.note("with what is replicated", stage.fetch(topic, 0))
     stage.follow(topic, 2, 1)
     stage.note("is seen now", stage.fetch(topic, 0))
-    stage.start(1, previous=stage.epoch(1))
 
 
 @played_scenario
@@ -663,8 +677,7 @@ def leaders_resign(stage: Stage) -> None:
     stage.wake(1)
     term = {"current_leader_epoch": 1, "last_fetched_epoch": 1}
     for node in (1, 2):
-        stage.fetch(topic, 1, by=node, **term)
-    until(lambda: len(stage.partition(topic).isr_nodes) == 3, pause_seconds=PAUSE_SECONDS)
+        _join(stage, topic, 1, by=node, **term)
     stage.note("before", stage.fetch(topic, 0))
     with (
         stage.another_connection() as producer,
@@ -682,7 +695,7 @@ def leaders_resign(stage: Stage) -> None:
     stage.note_partition("node 1 leads", topic, 1)
     stage.fence(1)
     stage.note_partition("node 0 leads again", topic, 0)
-    until(lambda: stage.epoch_ends(topic, 3)[0][0] == "NONE", pause_seconds=PAUSE_SECONDS)
+    until(lambda: stage.leads(topic, 3), pause_seconds=PAUSE_SECONDS)
     stage.note("a term without records", stage.epoch_ends(topic, 0, 1, 2, 3, 4))
     stage.wake(1)
 
@@ -747,12 +760,12 @@ def leaders_are_followed(stage: Stage) -> None:
     note("one more", leader.tell(_batch(3, b"3", epoch=0), high_watermark=3))
     stage.fence(3)
     stage.note_partition("node 0 leads", topic, 0)
-    until(lambda: stage.epoch_ends(topic, 1)[0][0] == "NONE", pause_seconds=PAUSE_SECONDS)
+    until(lambda: stage.leads(topic, 1), pause_seconds=PAUSE_SECONDS)
     stage.note("what is seen then", stage.fetch(topic, 0))
     stage.produced(topic, b"4")
     stage.wake(3)
     term = {"current_leader_epoch": 1, "last_fetched_epoch": 1}
-    until(lambda: 3 in _isr_after(stage, topic, 5, **term), pause_seconds=PAUSE_SECONDS)
+    _join(stage, topic, 5, by=3, **term)
     stage.note("elected", stage.elect(topic))
     note("it follows again", leader.asked(leader_epoch=2))
     note("where its last term ends", leader.tell(high_watermark=3, diverging=(0, 4)))
@@ -763,11 +776,14 @@ def leaders_are_followed(stage: Stage) -> None:
     note("an end beyond its own", leader.tell(high_watermark=2, diverging=(0, 9)))
 
 
-def _isr_after(stage: Stage, topic: str, offset: int, **term: int) -> list[int]:
-    """Return the in-sync replicas after a Fetch of node 3."""
-    stage.fetch(topic, offset, by=3, **term)
-    isr: list[int] = stage.partition(topic).isr_nodes
-    return isr
+def _join(stage: Stage, topic: str, offset: int, *, by: int, **term: int) -> None:
+    """Have a follower fetch until it is in sync."""
+
+    def is_in_sync() -> bool:
+        stage.fetch(topic, offset, by=by, **term)
+        return by in stage.partition(topic).isr_nodes
+
+    until(is_in_sync, pause_seconds=PAUSE_SECONDS)
 
 
 @played_scenario
