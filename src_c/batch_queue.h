@@ -11,6 +11,7 @@
 #include <stdbool.h>
 
 #include "chunk_chain.h"
+#include "flags.h"
 #include "sensor.h"
 #include "short_lock.h"
 
@@ -127,7 +128,7 @@ static inline void kb_queue_insert(kb_partition *partition, kb_batch *batch, kb_
     *(batch->previous ? &batch->previous->next : &partition->first) = batch;
     *(later ? &later->previous : &partition->last) = batch;
     batch->is_queued = true;
-    partition->length++;
+    kb_number_set(&partition->length, partition->length + 1);
     if (!partition->is_noted) {
         partition->is_noted = true;
         kb_lock_acquire(&filled->lock);
@@ -142,7 +143,7 @@ static inline void kb_queue_remove(kb_partition *partition, kb_batch *batch) {
     *(batch->next ? &batch->next->previous : &partition->last) = batch->previous;
     batch->next = batch->previous = NULL;
     batch->is_queued = false;
-    partition->length--;
+    kb_number_set(&partition->length, partition->length - 1);
 }
 
 /* Return those noted since the last call, by `next_filled`, the first one first. No other lock is held. */
@@ -166,7 +167,7 @@ static inline bool kb_filled_has_batch(kb_filled *filled) {
     bool found = false;
     kb_lock_acquire(&filled->lock);
     for (kb_partition *each = filled->newest; each && !found; each = each->next_filled)
-        found = each->length > 0;
+        found = kb_number_peek(&each->length) > 0;
     kb_lock_release(&filled->lock);
     return found;
 }
@@ -174,7 +175,7 @@ static inline bool kb_filled_has_batch(kb_filled *filled) {
 /* Close it for append: the batch is for its sealer. */
 static inline void kb_batch_close(kb_partition *partition, kb_batch *batch) {
     batch->state = KB_BATCH_SEALING;
-    partition->previous_bytes = batch->contents.records_bytes;
+    kb_count_store(&partition->previous_bytes, batch->contents.records_bytes);
 }
 
 /* The two functions of the checksum of batches. */

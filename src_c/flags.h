@@ -25,6 +25,19 @@ static inline int kb_flag_load(const int *flag) {
     return __atomic_load_n(flag, __ATOMIC_SEQ_CST);
 }
 
+/* A number that one thread changes, or several under a lock, and others read without it, for a hint. */
+static inline int32_t kb_number_peek(const int32_t *number) {
+    return __atomic_load_n(number, __ATOMIC_RELAXED);
+}
+
+static inline void kb_number_set(int32_t *number, int32_t value) {
+    __atomic_store_n(number, value, __ATOMIC_RELAXED);
+}
+
+static inline int64_t kb_count_peek(const int64_t *count) {
+    return __atomic_load_n(count, __ATOMIC_RELAXED);
+}
+
 static inline int64_t kb_count_load(const int64_t *count) {
     return __atomic_load_n(count, __ATOMIC_SEQ_CST);
 }

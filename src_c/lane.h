@@ -507,7 +507,7 @@ static inline bool kb_lane_send(kb_lane *lane, kb_lane_node *node, kb_node_queue
     request->sent.end_offset = node->queued_bytes;
     *(node->last ? &node->last->next : &node->first) = request;
     node->last = request;
-    node->own_count++;
+    kb_number_set(&node->own_count, node->own_count + 1);
     return true;
 }
 
@@ -703,7 +703,7 @@ static inline void kb_lane_finish(kb_lane *lane, kb_lane_node *node, kb_lane_req
     node->first = request->next;
     if (!node->first)
         node->last = NULL;
-    node->own_count--;
+    kb_number_set(&node->own_count, node->own_count - 1);
     request->next = NULL;
     kb_lock_acquire(&lane->answered_lock);
     *(lane->last_answered ? &lane->last_answered->next : &lane->answered) = request;

@@ -122,7 +122,7 @@ static inline void kb_queues_forget_empty(kb_node_queues *node) {
 /* True if one of a node's queues has a batch. */
 static inline bool kb_queues_have_batch(const kb_node_queues *node) {
     for (int32_t i = 0; i < node->count; i++)
-        if (node->queues[i]->length > 0)
+        if (kb_number_peek(&node->queues[i]->length) > 0)
             return true;
     return false;
 }

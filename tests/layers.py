@@ -84,6 +84,7 @@ LAYERS = (
         1, "unpatched", "real threads, locks and selectors, also where gevent or eventlet has patched them"
     ),
     Layer(1, "_native/lock", "short locks, for Cython; **those that fork() waits for**"),
+    Layer(1, "_native/flags", "flags and counts that threads share without a lock, for Cython"),
     Layer(
         2,
         "_native/codec/",

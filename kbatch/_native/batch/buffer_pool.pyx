@@ -37,6 +37,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from kbatch._native.codec.views cimport fill_view
+from kbatch._native.flags cimport kb_count_peek, kb_count_store
 from kbatch._native.io.interrupts cimport PyThread_acquire_lock_timed, nap_of_greenlets
 from kbatch._native.lock cimport kb_lock_acquire, kb_lock_destroy, kb_lock_init, kb_lock_release
 
@@ -124,12 +125,12 @@ cdef class BufferPool:
     @property
     def queued(self):
         """The number of waiters for memory."""
-        return self._queued
+        return kb_count_peek(&self._queued)
 
     @property
     def callback_bytes(self):
         """The state of answered records whose callbacks have not run yet."""
-        return self._callback_bytes
+        return kb_count_peek(&self._callback_bytes)
 
     @property
     def exhausted_count(self):
@@ -166,7 +167,7 @@ cdef class BufferPool:
             buffer = waiter.wait(partial(self._allocate_first, size), None, timeout)
             if buffer is None:
                 raise BufferExhaustedError(f"no {size} bytes became free within {timeout} s, of "
-                                           f"{self.total_memory} in all (buffer.memory); {self._queued - 1} "
+                                           f"{self.total_memory} in all (buffer.memory); {self.queued - 1} "
                                            f"others wait")
             return buffer
         finally:
@@ -343,12 +344,12 @@ cdef class BufferPool:
     cdef void await_callbacks(self, int64_t size) noexcept nogil:
         """Move this much of the charge to callbacks, which will return it."""
         kb_lock_acquire(&self._lock)
-        self._callback_bytes += size
+        kb_count_store(&self._callback_bytes, self._callback_bytes + size)
         kb_lock_release(&self._lock)
 
     cdef void callbacks_ran(self, int64_t size) noexcept:
         kb_lock_acquire(&self._lock)
-        self._callback_bytes -= size
+        kb_count_store(&self._callback_bytes, self._callback_bytes - size)
         kb_lock_release(&self._lock)
         self.exchange(NULL, size)
 
@@ -380,7 +381,7 @@ cdef class BufferPool:
             self._first = entry
         else:
             entry.previous.next = entry
-        self._queued += 1
+        kb_count_store(&self._queued, self._queued + 1)
         kb_lock_release(&self._lock)
         return waiter
 
@@ -473,7 +474,7 @@ cdef class MemoryWaiter:
             pool._last = entry.previous
         else:
             entry.next.previous = entry.previous
-        pool._queued -= 1
+        kb_count_store(&pool._queued, pool._queued - 1)
         pool._notify_first(False)
         kb_lock_release(&pool._lock)
 

@@ -2,11 +2,9 @@ from libc.stdint cimport int32_t, int64_t
 
 from kbatch._native.batch.buffer_pool cimport BufferPool
 from kbatch._native.batch.table_outcome cimport BatchRows
+from kbatch._native.flags cimport kb_flag_load
 from kbatch._native.io.interrupts cimport NativeEvent
 from kbatch._native.lock cimport kb_lock
-
-cdef extern from "flags.h" nogil:
-    int kb_flag_load(const int *flag) noexcept
 
 cdef enum CompletionState:
     PENDING

@@ -33,6 +33,13 @@ from kbatch._native.batch.table_outcome cimport (
     part_of_rows,
     complete_rows,
 )
+from kbatch._native.flags cimport (
+    kb_count_add,
+    kb_count_load,
+    kb_flag_store,
+    kb_pointer_load,
+    kb_pointer_store,
+)
 from kbatch._native.io.interrupts cimport NativeEvent
 from kbatch._native.lock cimport kb_lock_acquire, kb_lock_destroy, kb_lock_init, kb_lock_release
 
@@ -42,11 +49,6 @@ from types import CoroutineType
 
 from kbatch.errors import IllegalStateError, KafkaTimeoutError
 from kbatch.timeouts import checked_seconds
-
-cdef extern from "flags.h" nogil:
-    void kb_flag_store(int *flag, int value) noexcept
-    void kb_pointer_store(void **address, void *pointer) noexcept
-    void *kb_pointer_load(void **address) noexcept
 
 # Names by CompletionState.
 _OUTCOMES = ("pending", "succeeded", "failed", "split")
@@ -170,10 +172,10 @@ cdef class Flush:
     @property
     def pending_count(self):
         """Batches that are not answered, or whose callbacks have not run."""
-        return self._pending_count
+        return kb_count_load(&self._pending_count)
 
     def done(self):
-        return self._pending_count == 0
+        return kb_count_load(&self._pending_count) == 0
 
     def wait(self, timeout=None):
         """True if it is over within `timeout` seconds (None: no limit)."""
@@ -220,7 +222,7 @@ cdef class Flush:
 
     cdef void expect(self, int64_t count) noexcept:
         kb_lock_acquire(&self._lock)
-        self._pending_count += count
+        kb_count_add(&self._pending_count, count)
         kb_lock_release(&self._lock)
 
     cdef void arrived(self) noexcept:
@@ -228,8 +230,7 @@ cdef class Flush:
         event = None
         kb_lock_acquire(&self._lock)
         try:
-            self._pending_count -= 1
-            if self._pending_count == 0:
+            if kb_count_add(&self._pending_count, -1) == 0:
                 event = self._event
                 listeners = self._listeners
         finally:
@@ -346,16 +347,20 @@ cdef class Completion:
 
     cdef int announce(self) except -1:
         """Wake waiters after it is complete; tables first, which may have callbacks for it."""
+        cdef NativeEvent accepted
         cdef list callbacks
         if self.rows is not None:
             callbacks = complete_rows(self.rows, self.state() == SUCCEEDED, self._base_offset, self._error,
                                     self._record_errors)
             if callbacks:
                 self._append_listeners(callbacks)
-        if self._accepted is not None:
-            self._accepted.ring()
-        if self._event is not None:
-            self._event.set()
+        kb_lock_acquire(&self._lock)
+        accepted, event = self._accepted, self._event
+        kb_lock_release(&self._lock)
+        if accepted is not None:
+            accepted.ring()
+        if event is not None:
+            event.set()
         if self._has_callbacks():
             self._memory.await_callbacks(self.charged_bytes)
         else:

@@ -17,12 +17,9 @@ from cpython.pythread cimport (
     PyThread_release_lock,
 )
 
-from collections import deque
+from kbatch._native.flags cimport kb_flag_exchange, kb_flag_load, kb_flag_store
 
-cdef extern from "flags.h" nogil:
-    bint kb_flag_exchange(int *flag, int before, int after) noexcept
-    void kb_flag_store(int *flag, int value) noexcept
-    int kb_flag_load(int *flag) noexcept
+from collections import deque
 
 # What the thread does.
 cdef enum:

@@ -128,6 +128,7 @@ from kbatch._native.codec.libraries cimport compress_into
 from kbatch._native.codec.memory cimport GIL_KEPT_BYTES, OwnedMemory, extend, give_up, reserve
 from kbatch._native.codec.record_batch cimport checked_int, last_sequence, record_error, record_timestamp
 from kbatch._native.codec.views cimport fill_view
+from kbatch._native.flags cimport kb_count_peek, kb_count_store, kb_number_peek
 from kbatch._native.lock cimport kb_lock_acquire, kb_lock_destroy, kb_lock_init, kb_lock_release
 
 from kbatch.errors import IllegalStateError
@@ -204,7 +205,7 @@ cdef class BatchContext:
             else:
                 batch._newer._older = batch
             batch._listed = True
-            self.incomplete_count += 1
+            kb_count_store(&self.incomplete_count, self.incomplete_count + 1)
         finally:
             kb_lock_release(&self._incomplete_lock)
 
@@ -223,7 +224,7 @@ cdef class BatchContext:
                 batch._newer._older = batch._older
             batch._older = batch._newer = None
             batch._listed = False
-            self.incomplete_count -= 1
+            kb_count_store(&self.incomplete_count, self.incomplete_count - 1)
         finally:
             kb_lock_release(&self._incomplete_lock)
 
@@ -233,7 +234,7 @@ cdef class BatchContext:
         cdef ProducerBatch batch
         cdef Py_ssize_t count = 0
         while True:
-            batches.extend([None] * (self.incomplete_count + 8 - len(batches)))
+            batches.extend([None] * (kb_count_peek(&self.incomplete_count) + 8 - len(batches)))
             kb_lock_acquire(&self._incomplete_lock)
             try:
                 if self.incomplete_count <= len(batches):
@@ -411,7 +412,8 @@ cdef class ProducerBatch:
         """Allocate the size that the partition filled before; for a record beyond batch.size exactly its
         size.
         """
-        cdef int64_t wanted = max(record_bytes, min(self._likely_bytes(), self.queue.raw.previous_bytes))
+        cdef int64_t filled = kb_count_peek(&self.queue.raw.previous_bytes)
+        cdef int64_t wanted = max(record_bytes, min(self._likely_bytes(), filled))
         if KB_BATCH_HEADER_SIZE + record_bytes > self._context.batch_size:
             return self._take(record_bytes, KB_CHUNK_HEAD_BYTES + record_bytes, besides_bytes, claim)
         return self._take_likely(record_bytes, wanted, besides_bytes, claim)
@@ -511,8 +513,17 @@ cdef class ProducerBatch:
         finally:  # in any case the batch goes on, and the sender learns of it
             self._end_sealing(packed)
             if wake:
-                self._context.alarm.wake_for(self.queue.raw.leader, self.raw.created_ns, 0)
-        return self.raw.state != DONE
+                self._context.alarm.wake_for(kb_number_peek(&self.queue.raw.leader),
+                                             self.raw.created_ns, 0)
+        return self._is_alive()
+
+    cdef bint _is_alive(self) noexcept:
+        """False if it is done."""
+        cdef BatchState state
+        kb_lock_acquire(&self.queue.raw.lock)
+        state = self.raw.state
+        kb_lock_release(&self.queue.raw.lock)
+        return state != DONE
 
     cdef int _end_sealing(self, bytes packed) except -1:
         cdef kb_chunk *chunks = NULL

@@ -16,7 +16,7 @@ from libc.stdlib cimport free
 from libc.string cimport memcmp
 
 from kbatch._native.codec.record_batch cimport Source, decompression_limit
-from kbatch._native.fetch.budget cimport Budget, FrameShare, kb_count_add
+from kbatch._native.fetch.budget cimport Budget, FrameShare
 from kbatch._native.fetch.fetched cimport Fetched, new_fetched
 from kbatch._native.fetch.fetched_batches cimport FetchedRecords, records_of_walk
 from kbatch._native.fetch.frames cimport Frame, FramePool
@@ -30,6 +30,7 @@ from kbatch._native.fetch.reading cimport (
     kb_fetch_walked,
     kb_reading,
 )
+from kbatch._native.flags cimport kb_count_add
 from kbatch._native.io.sensor cimport Sensor, kb_sensor_record
 from kbatch._native.io.waiters cimport Waiters
 from kbatch._native.lock cimport begin_process_lock, kb_lock

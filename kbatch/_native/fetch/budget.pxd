@@ -6,9 +6,6 @@ cdef extern from "fetch_budget.h" nogil:
         int64_t reserved
         int64_t unread
 
-    int64_t kb_count_load(const int64_t *count) noexcept
-    void kb_count_store(int64_t *count, int64_t value) noexcept
-    int64_t kb_count_add(int64_t *count, int64_t change) noexcept
     int64_t kb_budget_used(const kb_budget *budget) noexcept
     int64_t kb_budget_request_bytes(const kb_budget *budget, int64_t node_count) noexcept
     int64_t kb_budget_backlog_bytes(const kb_budget *budget, int64_t partition_count, bint is_shared) noexcept

@@ -14,6 +14,8 @@ After KIP-81, which Kafka's consumer never got.
 cimport cython
 from libc.stdint cimport int64_t
 
+from kbatch._native.flags cimport kb_count_add, kb_count_load
+
 
 @cython.final
 cdef class Budget:

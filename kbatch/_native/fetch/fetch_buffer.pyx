@@ -21,12 +21,9 @@ cimport cython
 
 from kbatch._native.fetch.arrivals cimport Arrivals
 from kbatch._native.fetch.releases cimport Releases
+from kbatch._native.flags cimport kb_count_add, kb_count_load
 
 from typing import NamedTuple
-
-cdef extern from "flags.h" nogil:
-    int64_t kb_count_add(int64_t *count, int64_t change) noexcept
-    int64_t kb_count_load(const int64_t *count) noexcept
 
 # The time of what is never due.
 cdef int64_t NEVER_NS = 2**63 - 1

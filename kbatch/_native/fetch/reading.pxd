@@ -188,10 +188,6 @@ cdef extern from "fetch_road.h" nogil:
     void kb_fetch_note_log(kb_reading *reading, const kb_fetch_part *part) noexcept
     void kb_fetch_withdraw_all(kb_fetch_node *node) noexcept
 
-cdef extern from "flags.h" nogil:
-    void kb_flag_store(int *flag, int value) noexcept
-    int kb_flag_load(int *flag) noexcept
-
 cdef extern from "fetch_link.h" nogil:
     void kb_road_lend(kb_fetch_road *road, kb_fetch_node *node) noexcept
     bint kb_link_has_unsent(const kb_fetch_link *link) noexcept

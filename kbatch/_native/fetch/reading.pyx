@@ -10,7 +10,6 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy
 
-from kbatch._native.fetch.budget cimport kb_count_add, kb_count_load, kb_count_store
 from kbatch._native.fetch.fetch_wire cimport (
     KB_FETCH_FIRST_VERSION,
     KB_FETCH_LAST_VERSION,
@@ -19,6 +18,7 @@ from kbatch._native.fetch.fetch_wire cimport (
     kb_fetch_room,
     kb_fetch_write,
 )
+from kbatch._native.flags cimport kb_count_add, kb_count_load, kb_count_store
 from kbatch._native.io.sensor cimport RequestSensors, Sensor
 
 

@@ -5,7 +5,8 @@ from libc.stdint cimport int64_t
 
 from kbatch._native.fetch.budget cimport kb_budget_is_crowded
 from kbatch._native.fetch.fetched cimport Fetched
-from kbatch._native.fetch.reading cimport PartitionReading, RoadState, kb_flag_load
+from kbatch._native.fetch.reading cimport PartitionReading, RoadState
+from kbatch._native.flags cimport kb_flag_load
 
 
 @cython.final

@@ -20,6 +20,7 @@ from kbatch._native.fetch.fetched cimport new_fetched
 from kbatch._native.fetch.fetched_batches cimport FetchedRecords, records_in
 from kbatch._native.fetch.frames cimport FramePool
 from kbatch._native.fetch.reading cimport *
+from kbatch._native.flags cimport kb_flag_load, kb_flag_store
 from kbatch._native.io.sensor cimport RequestSensors, Sensor
 from kbatch._native.io.waker cimport Waker
 

@@ -19,6 +19,8 @@ from cpython.pythread cimport (
     PyThread_get_thread_ident,
     PyThread_release_lock,
 )
+
+from kbatch._native.flags cimport kb_flag_exchange, kb_flag_load
 from cpython.time cimport PyTime_MonotonicRaw
 
 import os
@@ -27,10 +29,6 @@ from threading import TIMEOUT_MAX, main_thread
 from threading import current_thread as python_thread
 
 from kbatch.unpatched import PATCHERS, cooperative_sleep
-
-cdef extern from "flags.h" nogil:
-    bint kb_flag_exchange(int *flag, int before, int after) noexcept
-    int kb_flag_load(int *flag) noexcept
 
 # Handlers run on the main thread. A signal that comes while the GIL changes hands, or that another thread
 # gets, does not end its sleep. So it looks for signals after so many seconds, at first and at last; a century

@@ -6,6 +6,8 @@ goes to the woken thread or another waiter, and the caller waits until it comes 
 
 cimport cython
 
+from kbatch._native.flags cimport kb_flag_set, kb_flag_take
+
 import os
 import socket
 
@@ -13,10 +15,6 @@ cdef extern from "descriptor.h" nogil:
     void kb_descriptor_ring(int descriptor) noexcept
     void kb_descriptor_drain(int descriptor) noexcept
     void kb_descriptor_close(int descriptor) noexcept
-
-cdef extern from "flags.h" nogil:
-    void kb_flag_set(int *flag) noexcept
-    bint kb_flag_take(int *flag) noexcept
 
 
 @cython.final

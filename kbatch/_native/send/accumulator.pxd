@@ -104,7 +104,7 @@ cdef class RecordAccumulator:
     cdef dict _topics
     cdef list _topic_list
     cdef TopicInfo _last_info        # that was looked up
-    cdef bint _closed
+    cdef int _closed                 # atomic
     cdef kb_lock _flush_lock
     cdef int32_t _flush_count
     cdef kb_lock _unsealed_lock

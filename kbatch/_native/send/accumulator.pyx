@@ -92,6 +92,7 @@ from kbatch._native.codec.compression cimport codec_id_of, compress_records, lev
 from kbatch._native.codec.estimator cimport CompressionRatioEstimator
 from kbatch._native.codec.memory cimport grown
 from kbatch._native.codec.record_fields cimport HeaderSpans, as_bytes, fill_record
+from kbatch._native.flags cimport kb_flag_load, kb_flag_set, kb_number_peek, kb_number_set
 from kbatch._native.io.backoff cimport backoff_ns, grows
 from kbatch._native.io.sensor cimport SensorGroup
 from kbatch._native.lock cimport kb_lock_acquire, kb_lock_destroy, kb_lock_init, kb_lock_release
@@ -169,7 +170,8 @@ cdef class TopicInfo:
     cdef inline PartitionQueue queue(self, int32_t partition):
         """Return the queue of a partition; None if there is none yet."""
         if 0 <= partition < len(self.queues):
-            return <PartitionQueue>self.queues[partition]
+            with cython.boundscheck(True):  # without the GIL the list may move meanwhile
+                return <PartitionQueue>self.queues[partition]
         return None
 
     @cython.critical_section
@@ -399,7 +401,7 @@ cdef class RecordAccumulator:
             if step.closed:
                 self.hand_to_sealer(batch)
             if step.opened:
-                self.alarm.wake_for(queue.raw.leader, batch.raw.created_ns, self.linger_ns)
+                self.alarm.wake_for(kb_number_peek(&queue.raw.leader), batch.raw.created_ns, self.linger_ns)
             if step.what == APPENDED:
                 return Delivery.new(batch.completion, step.index, record.timestamp_ms,
                                     <int32_t>record.key.size, <int32_t>record.value.size,
@@ -437,7 +439,7 @@ cdef class RecordAccumulator:
             raise self.too_late()
         if closed is not None:
             self.hand_to_sealer(closed)
-        self.alarm.wake_for(queue.raw.leader, batch.raw.created_ns, 0)
+        self.alarm.wake_for(kb_number_peek(&queue.raw.leader), batch.raw.created_ns, 0)
         return delivery
 
     cdef ProducerBatch _enqueue_encoded(self, PartitionQueue queue, ProducerBatch batch, int64_t transaction):
@@ -473,11 +475,11 @@ cdef class RecordAccumulator:
 
     cdef bint is_too_late(self, int64_t transaction) noexcept nogil:
         """True if nothing is accepted any more, or nothing of this transaction."""
-        return self._closed or self.transaction_count != transaction
+        return kb_flag_load(&self._closed) or self.transaction_count != transaction
 
     cdef object too_late(self):
         """Return the error for that."""
-        if self._closed:
+        if kb_flag_load(&self._closed):
             return ProducerClosedError("the producer is closed, and takes no more records")
         return IllegalStateError(TRANSACTION_ENDED)
 
@@ -627,9 +629,10 @@ cdef class RecordAccumulator:
         try:
             while len(info.queues) <= partition:
                 info.queues.append(None)
-            if info.queues[partition] is None:
-                info.queues[partition] = queue
-                info.queue_count += 1
+            with cython.boundscheck(True):  # as `info.queue` reads it
+                if info.queues[partition] is None:
+                    info.queues[partition] = queue
+                    kb_number_set(&info.queue_count, info.queue_count + 1)
         finally:
             kb_lock_release(&info.lock)
         return info.queue(partition)
@@ -672,7 +675,7 @@ cdef class RecordAccumulator:
             flush._unanswered.append(batch.completion)
         flush.arrived()
         kb_lock_acquire(&self._flush_lock)
-        self._flush_count += 1
+        kb_number_set(&self._flush_count, self._flush_count + 1)
         kb_lock_release(&self._flush_lock)
         self.alarm.wake_now()
         return flush
@@ -680,14 +683,14 @@ cdef class RecordAccumulator:
     def end_flush(self):
         """End it, once for each `begin_flush`."""
         kb_lock_acquire(&self._flush_lock)
-        self._flush_count -= 1
+        kb_number_set(&self._flush_count, self._flush_count - 1)
         kb_lock_release(&self._flush_lock)
 
     def close(self):
         """Accept no more records, and make everything ready. When this returns, no append is in progress."""
         cdef TopicInfo info
         cdef PartitionQueue queue
-        self._closed = True
+        kb_flag_set(&self._closed)
         for info in list(self._topic_list):
             for queue in list(info.queues):
                 if queue is not None:
@@ -729,7 +732,8 @@ cdef class RecordAccumulator:
 
     cdef bint is_hurried(self) noexcept nogil:
         """True if batches go at once, without waiting for more records."""
-        return self._closed or self._flush_count > 0 or self.completing or self.memory.is_awaited()
+        return (kb_flag_load(&self._closed) or kb_number_peek(&self._flush_count) > 0 or self.completing
+                or self.memory.is_awaited())
 
     cdef int64_t _node_ready(self, kb_node_queues *node, int64_t now_ns, bint hurried, set nodes,
                              set leaderless) except -1:
@@ -772,18 +776,20 @@ cdef class RecordAccumulator:
         """Pass the lengths of the queues to the sticky state of a topic."""
         cdef PartitionQueue queue
         cdef TopicView view = info.partitions_now()
-        cdef int32_t count = 0
-        cdef Py_ssize_t i, queue_count = len(info.queues)
+        cdef int32_t i, leader, count = 0
+        cdef int32_t queue_count = <int32_t>len(info.queues)
+        cdef int32_t known = kb_number_peek(&info.queue_count)
         # a partition without a queue would never be chosen by its load
-        if self._adaptive and view is not None and info.queue_count >= view.partition_count:
+        if self._adaptive and view is not None and known >= view.partition_count:
             info.reserve_load(queue_count)
             for i in range(queue_count):
-                queue = info.queues[i]
-                if queue is not None and queue.raw.leader >= 0 and not (slow and queue.raw.leader in slow):
+                queue = info.queue(i)
+                leader = -1 if queue is None else kb_number_peek(&queue.raw.leader)
+                if leader >= 0 and not (slow and leader in slow):
                     info.partitions[count] = queue.partition
-                    info.lengths[count] = queue.raw.length
+                    info.lengths[count] = kb_number_peek(&queue.raw.length)
                     count += 1
-        info.sticky.set_load(info.partitions, info.lengths, count, info.queue_count)
+        info.sticky.set_load(info.partitions, info.lengths, count, known)
         return 0
 
     cdef int64_t _delay(self, kb_partition *queue, int64_t now_ns, bint hurried) noexcept:
@@ -803,7 +809,8 @@ cdef class RecordAccumulator:
         cdef int32_t i, each
         self._topology_changed = False
         for info in self._topic_list:
-            for queue in info.queues:
+            for i in range(<int32_t>len(info.queues)):
+                queue = info.queue(i)
                 if queue is not None:
                     self._find_leader(queue)
         memset(&self._queues, 0, sizeof(self._queues))
@@ -838,15 +845,14 @@ cdef class RecordAccumulator:
 
     cdef int _find_leader(self, PartitionQueue queue) except -1:
         cdef TopicView view = self.view_now().topic(queue.topic)
+        cdef int32_t leader = -1, leader_epoch = -1
+        if view is not None and queue.partition < view.partition_count:
+            leader, leader_epoch = view.leaders[queue.partition], view.leader_epochs[queue.partition]
         kb_lock_acquire(&queue.raw.lock)
-        try:
-            queue.raw.leader = queue.raw.leader_epoch = -1
-            if view is not None and queue.partition < view.partition_count:
-                queue.raw.leader = view.leaders[queue.partition]
-                queue.raw.leader_epoch = view.leader_epochs[queue.partition]
-            queue.raw.has_leader = True
-        finally:
-            kb_lock_release(&queue.raw.lock)
+        kb_number_set(&queue.raw.leader, leader)
+        queue.raw.leader_epoch = leader_epoch
+        queue.raw.has_leader = True
+        kb_lock_release(&queue.raw.lock)
         return 0
 
     def note_ready_node(self, int32_t node_id, int64_t now_ns, bint can_drain):

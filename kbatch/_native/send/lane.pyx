@@ -43,6 +43,7 @@ from kbatch._native.batch.buffer_pool cimport kb_chain, kb_chain_gather, kb_chun
 from kbatch._native.codec.c cimport KB_MAX_RECORD_BODY, kb_codec_fault, kb_memory, kb_span
 from kbatch._native.codec.libraries cimport compress_into
 from kbatch._native.codec.memory cimport extend, give_up
+from kbatch._native.flags cimport kb_count_peek, kb_count_store, kb_number_peek, kb_number_set
 from kbatch._native.io.interrupts cimport NativeEvent
 from kbatch._native.io.lent cimport LentRequest, kb_lent_request
 from kbatch._native.io.sensor cimport RequestSensors, Sensor, kb_request_sensors, kb_sensor
@@ -288,10 +289,10 @@ cdef class Lane:
     cdef bint _has_polled            # in this loan
     cdef DeliveryQueue _queue
     cdef object _completing          # a lock: one thread at a time, so that callbacks keep their order
-    cdef unsigned long _completer
+    cdef int64_t _completer          # the thread; atomic
     cdef list _acknowledged          # what `on_acknowledged` gets, and `deliver`
     cdef list _completed
-    cdef int _late_count             # answers since `on_idle` was called
+    cdef int32_t _late_count         # answers since `on_idle` was called
     cdef int _most_late
     cdef int64_t _completed_ns       # the last one
 
@@ -429,7 +430,7 @@ cdef class Lane:
             else:
                 node.last.next = raw
             node.last = raw
-            node.own_count += 1
+            kb_number_set(&node.own_count, node.own_count + 1)
 
     def wait(self, int poller, Waker waker not None, int64_t deadline_ns, on_idle not None):
         """Run the lane until there is work for the engine, or until `deadline_ns`.
@@ -513,9 +514,12 @@ cdef class Lane:
 
     cdef int64_t _late_work_ns(self) noexcept nogil:
         """Return when to do what may be late."""
-        if not self._late_count:
+        cdef int32_t late_count = kb_number_peek(&self._late_count)
+        if not late_count:
             return INT64_MAX
-        return INT64_MIN if self._late_count >= self._most_late else self._completed_ns + LATE_WORK_NS
+        if late_count >= self._most_late:
+            return INT64_MIN
+        return kb_count_peek(&self._completed_ns) + LATE_WORK_NS
 
     cdef int64_t _engine_deadline_ns(self) noexcept nogil:
         """Return when a request times out or a batch expires."""
@@ -527,6 +531,10 @@ cdef class Lane:
         """True if there is something to `complete`."""
         return kb_lane_answered_ns(&self._raw) != INT64_MAX or self._has_completed()
 
+    cdef bint _is_completer(self) noexcept:
+        """True if the calling thread completes, and a callee of that called."""
+        return kb_count_peek(&self._completer) == <int64_t>PyThread_get_thread_ident()
+
     @cython.critical_section
     cdef bint _has_completed(self) noexcept:
         """True if there are callbacks to hand on."""
@@ -536,15 +544,15 @@ cdef class Lane:
         """Complete the batches of all accepted requests, in order. Any thread may call this; when it returns,
         all are completed that were accepted before the call.
         """
-        if self._completer == PyThread_get_thread_ident():
+        if self._is_completer():
             return  # a callee of this function
         with self._completing:
-            self._completer = PyThread_get_thread_ident()
+            kb_count_store(&self._completer, <int64_t>PyThread_get_thread_ident())
             try:
                 while self._complete_all() or self._acknowledged or self._completed:
                     self._hand_on()
             finally:
-                self._completer = 0
+                kb_count_store(&self._completer, 0)
 
     cdef int _hand_on(self) except -1:
         cdef list acknowledged = self._acknowledged, completed = self._completed
@@ -560,14 +568,14 @@ cdef class Lane:
         """Complete batches like `complete`, but leave their callbacks to the thread of the queue. No step of
         it is Python code, where a signal handler could interrupt it.
         """
-        if self._completer == PyThread_get_thread_ident():
+        if self._is_completer():
             return
         with self._completing:
-            self._completer = PyThread_get_thread_ident()
+            kb_count_store(&self._completer, <int64_t>PyThread_get_thread_ident())
             try:
                 self._complete_all()
             finally:
-                self._completer = 0
+                kb_count_store(&self._completer, 0)
         if self._has_completed():
             self._queue.ring()
 
@@ -578,9 +586,9 @@ cdef class Lane:
         cdef bint is_any = request != NULL
         try:
             while request != NULL:
-                self._completed_ns = request.answered_ns
+                kb_count_store(&self._completed_ns, request.answered_ns)
                 self._complete(request)
-                self._late_count += 1
+                kb_number_set(&self._late_count, self._late_count + 1)
                 following = request.next
                 free(request)
                 request = following
@@ -660,7 +668,7 @@ cdef class Lane:
         """Return the number of unanswered requests during a loan. Any thread may call this."""
         cdef int32_t i, count = 0
         for i in range(self._raw.node_count):
-            count += self._raw.nodes[i].own_count
+            count += kb_number_peek(&self._raw.nodes[i].own_count)
         return count
 
     def take_uses(self):
@@ -702,7 +710,7 @@ cdef class Lane:
 
     def late_work_done(self):
         """Record that nothing is late any more."""
-        self._late_count = 0
+        kb_number_set(&self._late_count, 0)
 
     cdef kb_lane_node *_node(self, int64_t connection_id) noexcept:
         cdef int32_t i

@@ -31,15 +31,13 @@ from kbatch._native.codec.c cimport (
 )
 from kbatch._native.codec.record cimport Record
 from kbatch._native.codec.record_fields cimport as_bytes, as_integer, fill_record
+from kbatch._native.flags cimport kb_count_add
 from kbatch._native.send.accumulator cimport UNKNOWN_NS, RecordAccumulator, TopicInfo
 from kbatch._native.send.cluster_view cimport TopicView
 from kbatch._native.send.encoded_batch cimport PendingBatch
 
 from kbatch._native.send.accumulator import Refusal
 from kbatch.errors import PartialSendError, RecordTooLargeError
-
-cdef extern from "flags.h" nogil:
-    int64_t kb_count_add(int64_t *count, int64_t change) noexcept
 
 cdef object NO_METADATA = Refusal.METADATA
 cdef object NO_SERIALIZER = Refusal.SERIALIZER

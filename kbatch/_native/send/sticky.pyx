@@ -16,6 +16,7 @@ cimport cython
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport free, realloc
 
+from kbatch._native.flags cimport kb_number_peek, kb_number_set
 from kbatch._native.lock cimport kb_lock_acquire, kb_lock_destroy, kb_lock_init, kb_lock_release
 from kbatch._native.send.cluster_view cimport TopicView
 
@@ -42,7 +43,7 @@ cdef class StickyPartitioner:
     @property
     def partition(self):
         """The present partition; -1 before the first choice."""
-        return self._partition
+        return kb_number_peek(&self._partition)
 
     @property
     def produced_bytes(self):
@@ -73,13 +74,13 @@ cdef class StickyPartitioner:
 
     cdef int32_t peek(self, TopicView view) noexcept nogil:
         """Return the present partition; choose one if there is none, or the topic no longer has it."""
-        cdef int32_t partition = self._partition
+        cdef int32_t partition = kb_number_peek(&self._partition)
         if 0 <= partition < view.partition_count:
             return partition
         kb_lock_acquire(&self._lock)
         try:
             if not 0 <= self._partition < view.partition_count:
-                self._partition = self._chosen(view, kb_random_next(&self._random))
+                kb_number_set(&self._partition, self._chosen(view, kb_random_next(&self._random)))
                 self._produced_bytes = 0
             return self._partition
         finally:
@@ -87,7 +88,7 @@ cdef class StickyPartitioner:
 
     cdef bint has_left(self, int32_t partition) noexcept nogil:
         """True if another partition is the present one now."""
-        return self._partition != partition
+        return kb_number_peek(&self._partition) != partition
 
     cdef int64_t room_bytes(self) noexcept nogil:
         """Return how many bytes the present partition gets at most before the next choice."""
@@ -105,7 +106,7 @@ cdef class StickyPartitioner:
         try:
             self._produced_bytes += appended_bytes
             if self._produced_bytes >= (self._batch_size if may_switch else 2 * self._batch_size):
-                self._partition = self._chosen(view, kb_random_next(&self._random))
+                kb_number_set(&self._partition, self._chosen(view, kb_random_next(&self._random)))
                 self._produced_bytes = 0
         finally:
             kb_lock_release(&self._lock)

@@ -47,6 +47,7 @@ from kbatch._native.codec.c cimport (
     kb_span,
 )
 from kbatch._native.codec.memory cimport grown
+from kbatch._native.flags cimport kb_number_peek
 from kbatch._native.lock cimport kb_lock_acquire, kb_lock_release
 from kbatch._native.send.accumulator cimport UNKNOWN_NS, beyond_memory, record_bytes
 from kbatch._native.send.send cimport RecordSender, beyond_request, most_bytes
@@ -562,7 +563,7 @@ cdef class TableSender:
             finally:
                 kb_lock_release(&part.queue.raw.lock)
             if step == ROWS_IN and part.batch is fresh:
-                self._accumulator.alarm.wake_for(part.queue.raw.leader, fresh.raw.created_ns,
+                self._accumulator.alarm.wake_for(kb_number_peek(&part.queue.raw.leader), fresh.raw.created_ns,
                                                  self._accumulator.linger_ns)
             elif fresh is not None:
                 fresh.discard()
