@@ -226,7 +226,6 @@ cdef class ProducerBatch:
     cdef kb_codec_status _compress_into(self, kb_memory *gathered, kb_memory *packed,
                                         kb_codec_fault *fault) noexcept nogil
     cdef const uint8_t *_records(self, const kb_memory *gathered) noexcept nogil
-    cdef bint _is_alive(self) noexcept
     cdef int _end_sealing(self, bytes packed) except -1
     cdef int note_ratio(self) except -1
     cdef void _set_body(self, bytes packed, int codec) noexcept

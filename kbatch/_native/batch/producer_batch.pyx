@@ -494,7 +494,7 @@ cdef class ProducerBatch:
         """
         cdef bytes packed = None
         cdef BatchState state
-        cdef bint mine
+        cdef bint mine, is_alive
         kb_lock_acquire(&self.queue.raw.lock)
         try:
             state = self.raw.state
@@ -511,23 +511,17 @@ cdef class ProducerBatch:
         try:
             packed = self._compressed()
         finally:  # in any case the batch goes on, and the sender learns of it
-            self._end_sealing(packed)
+            is_alive = self._end_sealing(packed)
             if wake:
                 self._context.alarm.wake_for(kb_number_peek(&self.queue.raw.leader),
                                              self.raw.created_ns, 0)
-        return self._is_alive()
-
-    cdef bint _is_alive(self) noexcept:
-        """False if it is done."""
-        cdef BatchState state
-        kb_lock_acquire(&self.queue.raw.lock)
-        state = self.raw.state
-        kb_lock_release(&self.queue.raw.lock)
-        return state != DONE
+        return is_alive
 
     cdef int _end_sealing(self, bytes packed) except -1:
+        """False if the batch is done already."""
         cdef kb_chunk *chunks = NULL
         cdef int64_t discharged = 0
+        cdef bint is_alive
         self._set_body(packed, self._context.codec)
         kb_lock_acquire(&self.queue.raw.lock)
         try:
@@ -538,12 +532,13 @@ cdef class ProducerBatch:
                 self.raw.state = SEALED
                 chunks = self._replaced(&discharged)
             kb_count_sealed(&self.queue.raw, &self.raw, packed is None and self._context.codec != 0)
+            is_alive = self.raw.state != DONE
         finally:
             kb_lock_release(&self.queue.raw.lock)
         self._context.memory.exchange(chunks, discharged)
         if packed is not None:
             self.note_ratio()
-        return 0
+        return is_alive
 
     cdef int note_ratio(self) except -1:
         """Use the compression ratio of a sealed batch for later ones. A tiny batch compresses badly, and

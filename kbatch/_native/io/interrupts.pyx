@@ -19,9 +19,9 @@ from cpython.pythread cimport (
     PyThread_get_thread_ident,
     PyThread_release_lock,
 )
+from cpython.time cimport PyTime_MonotonicRaw
 
 from kbatch._native.flags cimport kb_flag_exchange, kb_flag_load
-from cpython.time cimport PyTime_MonotonicRaw
 
 import os
 from sys import modules
