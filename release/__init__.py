@@ -12,6 +12,7 @@ Builds are reproducible: file times are those of the commit, and no path or host
 `python -m release` is `make wheels`.
 """
 
+import functools
 import os
 import subprocess
 import tomllib
@@ -23,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FIRST_TIME = 315_619_200
 
 
+@functools.cache  # a commit that is made meanwhile is not what is released
 def time_of_source() -> int:
     """Return the time that all files of a release have: SOURCE_DATE_EPOCH, or the commit's."""
     given = os.environ.get("SOURCE_DATE_EPOCH")
