@@ -81,6 +81,11 @@ cdef class Completion:
     cdef inline CompletionState state(self) noexcept nogil:
         return <CompletionState>kb_flag_load(<int *>&self._outcome)
 
+    cdef inline bint is_final(self) noexcept nogil:
+        """True if its records were delivered or failed: not if they are pending, here or in children."""
+        cdef CompletionState state = self.state()
+        return state == SUCCEEDED or state == FAILED
+
     @staticmethod
     cdef Completion new(str topic, int32_t partition, BufferPool memory)
     cdef bint reserve_callback(self) noexcept
@@ -121,7 +126,7 @@ cdef class Delivery:
     cdef int _listen(self, tuple listener) except -1
     cdef int _call(self, tuple listener) except -1
     cdef Completion _leaf(self, int32_t *index)
-    cdef Completion _wait(self, object timeout)
+    cdef Completion _wait(self, object timeout, int32_t *index)
     cdef Completion _await_outcome(self, object timeout, int32_t *index)
 
 

@@ -288,9 +288,13 @@ cdef class Completion:
     @property
     def unobserved_count(self):
         """Number of failed records that were never observed: without callback, result() or exception()."""
+        cdef int32_t observed_count
         if self.state() != FAILED:
             return 0
-        return self.record_count - self._observing_count - self._observed_count - observed_rows(self.rows)
+        kb_lock_acquire(&self._lock)
+        observed_count = self._observed_count
+        kb_lock_release(&self._lock)
+        return self.record_count - self._observing_count - observed_count - observed_rows(self.rows)
 
     # While records are appended, under the lock of the partition
 
@@ -422,8 +426,13 @@ cdef class Completion:
         return 0
 
     cdef bint _has_callbacks(self) noexcept:
-        cdef bint is_intercepted = self.rows is not None and self.rows.table.on_acknowledgement is not None
-        return not self._over and (self._callback_count > 0 or self._listeners is not None or is_intercepted)
+        cdef bint has_listeners
+        cdef BatchRows rows
+        kb_lock_acquire(&self._lock)
+        has_listeners = not self._over and (self._callback_count > 0 or self._listeners is not None)
+        rows = None if self._over else self.rows
+        kb_lock_release(&self._lock)
+        return has_listeners or (rows is not None and rows.table.on_acknowledgement is not None)
 
     cdef void add_flush(self, Flush flush) noexcept:
         """Let the flush wait for this batch, if it is not over."""
@@ -454,7 +463,7 @@ cdef class Completion:
         int
             The number of calls.
         """
-        cdef int32_t intercepted, before = self._called_count
+        cdef int32_t intercepted, before
         cdef Callback *callback
         cdef list listeners
         kb_lock_acquire(&self._lock)
@@ -462,6 +471,7 @@ cdef class Completion:
             if self.state() == PENDING or self.state() == SPLIT or self._calling or self._over:
                 return 0
             self._calling = True
+            before = self._called_count
             listeners = self._listeners
         finally:
             kb_lock_release(&self._lock)
@@ -490,7 +500,9 @@ cdef class Completion:
                 except BaseException as error:
                     threw(listener[1], error)
         except BaseException:
+            kb_lock_acquire(&self._lock)
             self._calling = False
+            kb_lock_release(&self._lock)
             raise
         self._memory.callbacks_ran(self.charged_bytes)
         self.charged_bytes = 0
@@ -666,13 +678,14 @@ cdef class Delivery:
     def done(self):
         """True if the record was delivered or failed."""
         cdef int32_t index
-        return self._leaf(&index).state() != PENDING
+        return self._leaf(&index).is_final()
 
     def wait(self, timeout=None):
         """True if the record was delivered or failed within `timeout` seconds (None: no limit). Unlike
         `exception` it does not count as a check.
         """
-        return self._wait(timeout).state() != PENDING
+        cdef int32_t index
+        return self._wait(timeout, &index).is_final()
 
     def result(self, timeout=None):
         """Return where the record is in the log, after up to `timeout` seconds (None: no limit).
@@ -709,7 +722,7 @@ cdef class Delivery:
         """Add the listener, itself and a function first, to a pending part; or call it."""
         cdef int32_t index
         while not self._leaf(&index)._add_listener(listener):
-            if self._leaf(&index).state() != PENDING:
+            if self._leaf(&index).is_final():
                 self._call(listener)
                 break
         return 0
@@ -729,7 +742,7 @@ cdef class Delivery:
         return f"<Delivery {self.topic}-{self.partition} {completion.outcome}>"
 
     cdef Completion _leaf(self, int32_t *index):
-        """Return the record's current Completion, and its index there."""
+        """Return the record's current Completion, and its index there; it may be split right after."""
         cdef Completion completion = self._completion
         index[0] = self._index
         while completion.state() == SPLIT:
@@ -741,27 +754,27 @@ cdef class Delivery:
         """Raise IllegalStateError on the thread of the event loop that would bring the answer."""
         self._completion._memory.check_may_wait()
 
-    cdef Completion _wait(self, object timeout):
-        """Return its Completion, complete or after `timeout` seconds."""
-        cdef int32_t index
-        cdef Completion completion = self._leaf(&index)
+    cdef Completion _wait(self, object timeout, int32_t *index):
+        """Return its Completion, final or after `timeout` seconds, and its index there."""
+        cdef Completion completion = self._leaf(index)
         if timeout is not None:
             timeout = checked_seconds(timeout)
-        if completion.state() == PENDING and timeout != 0:
+        if completion.is_final():
+            return completion
+        if timeout != 0:
             self.check_may_wait()
-        deadline = None if timeout is None or completion.state() != PENDING else time.monotonic() + timeout
-        while completion.state() == PENDING:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not completion.is_final():
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not completion.wait(left):
+            if completion.state() == PENDING and not completion.wait(left):
                 break
-            completion = self._leaf(&index)
+            completion = self._leaf(index)
         return completion
 
     cdef Completion _await_outcome(self, object timeout, int32_t *index):
         """Wait, and note the check."""
-        cdef Completion completion
-        completion = self._wait(timeout)
-        if completion.state() == PENDING:
+        cdef Completion completion = self._wait(timeout, index)
+        if not completion.is_final():
             why_unsent = completion._memory.why_unsent
             why = None if why_unsent is None else why_unsent(completion)
             where = "is in flight" if why is None else "has not been sent yet"
@@ -769,7 +782,6 @@ cdef class Delivery:
                 f"no result after {timeout} s; the record of {self.topic}-{self.partition} {where} "
                 f"(delivery.timeout.ms bounds it){why or ''}"
             )
-        completion = self._leaf(index)
         if not self._observed:
             self._observed = True
             kb_lock_acquire(&completion._lock)
@@ -788,7 +800,7 @@ cdef Completion _decisive(Completion completion):
         return completion
     for child in completion._children:
         part = _decisive(child)
-        if part.state() == PENDING:
+        if not part.is_final():
             return part
         if found is None or (found.state() == SUCCEEDED and part.state() != SUCCEEDED):
             found = part

@@ -267,6 +267,25 @@ def test_all_waiters_are_woken(split: bool) -> None:
     assert [result.offset for result in results] == [*range(8)]
 
 
+def test_a_batch_that_is_split_while_a_wait_begins_is_not_delivered() -> None:
+    records, batch, (delivery, *_) = sent(2)
+    parts: list[ProducerBatch] = []
+
+    class Splitting(float):
+        """A time-out that is looked at after the wait has found the batch pending."""
+
+        def __ge__(self, other: float) -> bool:
+            parts.extend(() if parts else records.split(batch))
+            return super().__ge__(other)
+
+    with pytest.raises(KafkaTimeoutError):
+        delivery.result(Splitting(0.001))
+    assert len(parts) == 2 and not delivery.done()
+    for offset in range(2):
+        one(records).complete(offset)
+    assert delivery.result(0).offset == 0
+
+
 def test_done_callbacks_run_after_those_of_the_batch_or_at_once() -> None:
     order: list[object] = []
 
