@@ -338,10 +338,12 @@ class Sender:
         """Return the batch with its sequence; None after putting back a batch that cannot be sent now."""
         state = self._state_of(batch.topic, batch.partition)
         is_new = batch.attempts == 0 and not batch.has_sequence
-        if (is_new and self._sequences.holds_back(state, now_ns)) or batch.user_count > 1:
+        is_held_back = (is_new and self._sequences.holds_back(state, now_ns)) or batch.user_count > 1
+        must_fail = self._is_stopped or state.is_stopped  # it was accepted since the stop was enforced
+        if is_held_back or must_fail:
             self._accumulator.reenqueue(batch, now_ns, attempted=False)
             self._update_gate(state)
-            self._look_again(now_ns, HELD_BYTES_DELAY_NS)
+            self._look_again(now_ns, 0 if must_fail else HELD_BYTES_DELAY_NS)
             return None
         return self._sequences.admit(state, batch, now_ns)
 

@@ -664,6 +664,37 @@ def test_nothing_passes_a_failed_record_before_resume(policy: str, in_flight: in
     assert s.sequence("b4") == 0
 
 
+class Meanwhile:
+    """An accumulator to which another thread gives records while the sender runs, right before it seals."""
+
+    def __init__(self, accumulator: Any, accept: Callable[[], object]) -> None:
+        self._accumulator = accumulator
+        self._accept = accept
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._accumulator, name)
+
+    def take_unsealed(self) -> Any:
+        self._accept()
+        return self._accumulator.take_unsealed()
+
+
+@pytest.mark.parametrize(("policy", "partition"), [("stop_partition", 0), ("stop", 0), ("stop", 1)])
+def test_a_record_of_another_thread_does_not_pass_a_failed_one(policy: str, partition: int) -> None:
+    s = Sending(2, kbatch_on_delivery_failure=policy).warmed().send("b0")
+    s.answer(b0=INVALID)
+    name = "b1" if partition == 0 else "c1"
+    late = iter([name])
+
+    def accept() -> None:
+        s.put(*late, partition=partition)
+
+    s.engine._sender._accumulator = Meanwhile(s.accumulator, accept)
+    s.back_off()
+    assert s.waiting == []
+    assert isinstance(s.error(name), errors.PrecedingRecordFailedError)
+
+
 def test_resume_does_not_cover_a_failure_that_comes_after_the_call() -> None:
     """The program cannot know of it: the answer comes in the same round."""
     s = Sending(2, kbatch_on_delivery_failure="stop_partition").warmed().send("b0")
