@@ -12,12 +12,12 @@
 
 typedef struct {
     int64_t limit;
-    int64_t reserved; /* the owner's */
+    int64_t reserved; /* atomic; its owner changes it */
     int64_t unread;   /* atomic */
 } kb_budget;
 
 static inline int64_t kb_budget_used(const kb_budget *budget) {
-    return budget->reserved + kb_count_load(&budget->unread);
+    return kb_count_load(&budget->reserved) + kb_count_load(&budget->unread);
 }
 
 /* The most that a request to one of so many nodes may ask for: half of the limit is for requests, so that
@@ -46,7 +46,7 @@ static inline bool kb_budget_reserve(kb_budget *budget, int64_t size) {
     int64_t used = kb_budget_used(budget);
     if (used && size > budget->limit - used)
         return false;
-    budget->reserved += size;
+    kb_count_add(&budget->reserved, size);
     return true;
 }
 

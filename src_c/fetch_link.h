@@ -92,7 +92,7 @@ static inline bool kb_road_send(kb_fetch_road *road, int64_t now_ns) {
             is_short = true;
         } else if (!kb_fetch_ask_node(road, node, kb_link_version(node), size) ||
                    !kb_link_send(road, node, now_ns)) {
-            road->budget->reserved -= size;
+            kb_count_add(&road->budget->reserved, -size);
             kb_fetch_give_up_request(road, node);
             node->link.is_engines = road->needs_engine = true;
         }

@@ -97,7 +97,8 @@ struct kb_reading {
     int32_t leader_epoch, replica_id;
     uint8_t topic_id[KB_WIRE_UUID_BYTES];
     /* the position */
-    int64_t fetch_offset, end_offset;
+    int64_t fetch_offset; /* atomic: any thread may ask */
+    int64_t end_offset;
     int32_t last_epoch, checked_epoch;
     int64_t needed_bytes, not_before_ns;
     int64_t backlog_bytes; /* of results that were not released; atomic */
@@ -147,7 +148,8 @@ struct kb_fetch_node {
     int32_t session_id, session_epoch;
     kb_fetch_known_list asked_known, other_known;
     /* the request in flight */
-    bool is_in_flight, is_full; /* an answer that is full has all partitions, others have those with news */
+    int is_in_flight; /* a flag: any thread may ask */
+    bool is_full; /* an answer that is full has all partitions, others have those with news */
     int version;
     int64_t reserved_bytes, most_bytes; /* for its answer; that it asks for */
     uint64_t mark; /* its number */
@@ -925,7 +927,7 @@ static inline int64_t kb_fetch_ask_all(kb_fetch_road *road, kb_fetch_node *node,
     kb_fetch_order_candidates(node);
     node->mark = ++road->mark;
     node->version = version;
-    node->is_in_flight = true;
+    kb_flag_store(&node->is_in_flight, true);
     kb_fetch_list_clear(&node->named);
     kb_fetch_list_clear(&node->forgotten);
     if (has_session && node->is_full)
@@ -994,7 +996,7 @@ static inline void kb_fetch_note_log(kb_reading *reading, const kb_fetch_part *p
 
 /* Forget a request that was not made: the next one is complete, since what the session knows was not said. */
 static inline void kb_fetch_give_up_request(kb_fetch_road *road, kb_fetch_node *node) {
-    node->is_in_flight = false;
+    kb_flag_store(&node->is_in_flight, false);
     node->session_epoch = KB_SESSION_INITIAL_EPOCH;
     kb_fetch_withdraw_all(node);
     kb_fetch_forget_session(road, node);
@@ -1097,7 +1099,7 @@ static inline void kb_fetch_move(kb_fetch_road *road, const kb_fetch_part *part,
     walked->results = &reading->results;
     memcpy(walked->topic_id, reading->topic_id, sizeof(walked->topic_id));
     if (part->records.size > 0) {
-        reading->fetch_offset = walked->next_offset;
+        kb_count_store(&reading->fetch_offset, walked->next_offset);
         reading->needed_bytes = 0;
         if (walked->last_epoch != -1)
             reading->last_epoch = walked->last_epoch;
@@ -1134,11 +1136,11 @@ static inline kb_fetch_arrival *kb_fetch_take_answer(kb_fetch_road *road, kb_fet
             if (arrival->walked[i].reading)
                 kb_fetch_move(road, &answer.parts[i], &arrival->walked[i], share_bytes);
         arrival->part_count = answer.part_count;
-        road->budget->reserved -= node->reserved_bytes;
+        kb_count_add(&road->budget->reserved, -node->reserved_bytes);
         if (arrival->with_rows)
             kb_count_add(&road->budget->unread, size);
         kb_fetch_session_answered(node, answer.session_id);
-        node->is_in_flight = false;
+        kb_flag_store(&node->is_in_flight, false);
     }
     kb_fetch_answer_free(&answer);
     return arrival;

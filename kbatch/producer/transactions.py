@@ -72,7 +72,7 @@ class TransactionCalls:
         """
         await self._run_call("begin", self._transactions.begin, None)
         self._is_in_transaction = True
-        self._accumulator.transaction_count += 1
+        self._accumulator.begin_next_transaction()
         self._accumulator.accepts_directly = not self._runtime.interceptors
         if self._transactions.state is not TransactionState.IN_TRANSACTION:  # it has failed since
             self._accumulator.accepts_directly = False
@@ -130,7 +130,7 @@ class TransactionCalls:
             )
         self._runtime.block_deadline(timeout)  # raises before anything has changed
         self._accumulator.accepts_directly = self._is_in_transaction = False
-        self._accumulator.transaction_count += 1  # none of its records is accepted from now on
+        self._accumulator.begin_next_transaction()  # none of its records is accepted from now on
         await self._runtime.await_callbacks(await self._run_call(verb, command, timeout))
 
     async def _run_call(

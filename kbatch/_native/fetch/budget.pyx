@@ -45,7 +45,7 @@ cdef class Budget:
 
     @property
     def reserved(self):
-        return self.raw.reserved
+        return kb_count_load(&self.raw.reserved)
 
     @property
     def unread(self):
@@ -71,7 +71,7 @@ cdef class Budget:
 
     def end_reservation(self, int64_t size_bytes):
         """Return reserved bytes to the budget."""
-        self.raw.reserved -= size_bytes
+        kb_count_add(&self.raw.reserved, -size_bytes)
 
     def charge(self, int64_t size_bytes):
         """Charge bytes that have arrived, whatever the limit."""

@@ -43,7 +43,7 @@ cdef class FetchBuffer:
     cdef public dict _uncommitted        # cursors that have moved since they were last committed
     cdef public dict _before             # cursors, and where they were before the last delivery
     cdef public bint _is_iterating       # in that
-    cdef readonly int64_t changes        # native code reads it by `change_count`
+    cdef int64_t _changes                # atomic
     cdef readonly int64_t polled_changes
     cdef readonly int64_t poll_count
     cdef int64_t _quiet_changes          # with nothing in them for a poll that finds records

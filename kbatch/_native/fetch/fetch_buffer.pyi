@@ -64,7 +64,6 @@ class FetchBuffer:
     assigned: dict[Any, Any]
     arrivals: Arrivals[Any]
     faulty: set[Any]
-    changes: int
     polled_changes: int
     poll_count: int
     due_ns: int
@@ -76,6 +75,8 @@ class FetchBuffer:
     _before: dict[Any, Any]
     _is_iterating: bool
     _wake: Callable[[], object]
+    @property
+    def changes(self) -> int: ...
     def __init__(self, arrivals: Arrivals[Any], release: Releases, wake: Callable[[], object]) -> None: ...
     def note_change(self) -> None: ...
     def note_quiet(self, *, awaits: bool) -> None: ...

@@ -241,14 +241,18 @@ cdef class FetchBuffer:
 
     # What polls must look at
 
+    @property
+    def changes(self):
+        return self.change_count()
+
     cdef int64_t change_count(self) noexcept:
-        return kb_count_load(&self.changes)
+        return kb_count_load(&self._changes)
 
     def note_change(self):
         """Make the next poll look at all that may have happened, and an iteration poll after the record that
         the program has. Any thread may call it.
         """
-        kb_count_add(&self.changes, 1)
+        kb_count_add(&self._changes, 1)
         for cursor in list(self.assigned.values()):
             (<QueuedCursor>cursor).use(None)
 

@@ -114,7 +114,7 @@ cdef extern from "fetch_road.h" nogil:
         kb_fetch_node *lent_next
         int32_t session_id
         int32_t session_epoch
-        bint is_in_flight
+        int is_in_flight
         bint is_full
         int version
         int64_t reserved_bytes
@@ -214,7 +214,7 @@ cdef class PartitionReading:
     cdef bytes _topic_id
     cdef RoadState _road  # in whose list it is
     cdef FetchNode _node  # which `_reading.node` is of
-    cdef public int64_t read_offset
+    cdef int64_t _read_offset        # atomic: threads that poll change it
     cdef public Sensor byte_count
     cdef public SensorGroup row_count
 

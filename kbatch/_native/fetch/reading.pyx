@@ -18,7 +18,14 @@ from kbatch._native.fetch.fetch_wire cimport (
     kb_fetch_room,
     kb_fetch_write,
 )
-from kbatch._native.flags cimport kb_count_add, kb_count_load, kb_count_store
+from kbatch._native.flags cimport (
+    kb_count_add,
+    kb_count_load,
+    kb_count_peek,
+    kb_count_store,
+    kb_flag_load,
+    kb_flag_store,
+)
 from kbatch._native.io.sensor cimport RequestSensors, Sensor
 
 
@@ -52,7 +59,15 @@ cdef class PartitionReading:
         self.topic_name = topic_name
         self.partition_number = partition_number
         self._reading.end_offset = end_offset
-        self.read_offset = -1
+        self._read_offset = -1
+
+    @property
+    def read_offset(self):
+        return kb_count_peek(&self._read_offset)
+
+    @read_offset.setter
+    def read_offset(self, int64_t value):
+        kb_count_store(&self._read_offset, value)
 
     def __dealloc__(self):
         if self._reading.slot != NULL:
@@ -78,7 +93,7 @@ cdef class PartitionReading:
 
     @property
     def is_in_flight(self):
-        return self._reading.in_flight != NULL and self._reading.in_flight.is_in_flight
+        return self._reading.in_flight != NULL and bool(kb_flag_load(&self._reading.in_flight.is_in_flight))
 
     @property
     def asked_offset(self):
@@ -157,11 +172,11 @@ cdef class PartitionReading:
 
     @property
     def fetch_offset(self):
-        return self._reading.fetch_offset
+        return kb_count_peek(&self._reading.fetch_offset)
 
     @fetch_offset.setter
     def fetch_offset(self, int64_t value):
-        self._reading.fetch_offset = value
+        kb_count_store(&self._reading.fetch_offset, value)
         kb_reading_loosen(&self._reading)
 
     @property
@@ -311,11 +326,11 @@ cdef class FetchNode(LentRequest):
 
     @property
     def is_in_flight(self):
-        return self._node.is_in_flight
+        return bool(kb_flag_load(&self._node.is_in_flight))
 
     @is_in_flight.setter
     def is_in_flight(self, bint value):
-        self._node.is_in_flight = value
+        kb_flag_store(&self._node.is_in_flight, value)
 
     @property
     def reserved_bytes(self):

@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t
 from kbatch._native.fetch.budget cimport kb_budget_is_crowded
 from kbatch._native.fetch.fetched cimport Fetched
 from kbatch._native.fetch.reading cimport PartitionReading, RoadState
-from kbatch._native.flags cimport kb_flag_load
+from kbatch._native.flags cimport kb_count_store, kb_flag_load
 
 
 @cython.final
@@ -37,7 +37,7 @@ cdef class Releases:
 
     cdef bint give_back(self, Fetched fetched, int64_t row_count) except -1:
         cdef PartitionReading reading = fetched.state
-        reading.read_offset = fetched.next_offset
+        kb_count_store(&reading._read_offset, fetched.next_offset)
         if row_count:
             self._consumed.append((reading, row_count))
         fetched.let_go()

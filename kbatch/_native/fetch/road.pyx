@@ -20,7 +20,7 @@ from kbatch._native.fetch.fetched cimport new_fetched
 from kbatch._native.fetch.fetched_batches cimport FetchedRecords, records_in
 from kbatch._native.fetch.frames cimport FramePool
 from kbatch._native.fetch.reading cimport *
-from kbatch._native.flags cimport kb_flag_load, kb_flag_store
+from kbatch._native.flags cimport kb_count_store, kb_flag_load, kb_flag_store
 from kbatch._native.io.sensor cimport RequestSensors, Sensor
 from kbatch._native.io.waker cimport Waker
 
@@ -247,7 +247,7 @@ cdef class FetchRoad(RoadState):
         if records.next_offset <= from_offset:
             judge.handle_no_progress(reading, records, now_ns)
             return None
-        raw.fetch_offset = records.next_offset
+        kb_count_store(&raw.fetch_offset, records.next_offset)
         raw.needed_bytes = 0
         if records.last_epoch != -1:
             raw.last_epoch = records.last_epoch
@@ -305,7 +305,8 @@ cdef class FetchRoad(RoadState):
         node._node.link.next_correlation_id = next_correlation_id
         node._node.link.queued_bytes = queued_bytes
         node._node.link.usable_until_ns = usable_until_ns
-        kb_road_lend(&self._road, &node._node)
+        with cython.critical_section(self):
+            kb_road_lend(&self._road, &node._node)
 
     def wait(self, int poller, Waker waker not None, int64_t deadline_ns, on_idle not None):
         """Read until there is work for the engine, or until `deadline_ns`.
@@ -476,7 +477,7 @@ cdef class FetchRoad(RoadState):
         cdef kb_fetch_node *node = self._road.lent
         cdef int count = 0
         while node != NULL:
-            count += node.is_in_flight
+            count += kb_flag_load(&node.is_in_flight)
             node = node.lent_next
         return count
 

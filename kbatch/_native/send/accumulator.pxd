@@ -87,10 +87,11 @@ cdef class RecordAccumulator:
     cdef readonly SenderAlarm alarm
     cdef BatchContext context
     cdef int64_t linger_ns
-    cdef public int64_t transaction_count
-    cdef public bint completing
-    cdef public bint accepts_directly
-    cdef public unsigned long callback_thread_ident
+    # atomic
+    cdef int64_t _transaction_count
+    cdef int _completing
+    cdef int _accepts_directly
+    cdef int64_t _callback_thread_ident
     cdef object _clock_ns            # None: the system's
     cdef readonly SealPolicy seal_policy
     cdef bint _adaptive
@@ -109,7 +110,7 @@ cdef class RecordAccumulator:
     cdef int32_t _flush_count
     cdef kb_lock _unsealed_lock
     cdef list _unsealed
-    cdef int64_t unsealed_count      # of `_unsealed`
+    cdef int64_t _unsealed_count     # of `_unsealed`
     # of the sender's thread
     cdef kb_queues _queues           # those with batches; the lane's, too
     cdef readonly int64_t visited_count
@@ -122,6 +123,10 @@ cdef class RecordAccumulator:
                        object on_delivery, Claim claim, int64_t transaction)
     cdef object accept_batch(self, TopicInfo info, PendingBatch pending, int64_t now_ns, Claim claim)
     cdef ProducerBatch _enqueue_encoded(self, PartitionQueue queue, ProducerBatch batch, int64_t transaction)
+    cdef bint has_unsealed(self) noexcept nogil
+    cdef bint goes_directly(self) noexcept nogil
+    cdef bint in_callback(self) noexcept
+    cdef int64_t transaction(self) noexcept nogil
     cdef bint is_too_late(self, int64_t transaction) noexcept nogil
     cdef int64_t now_ns(self) except? -1
     cdef object refuse(self, Claim claim)

@@ -32,10 +32,12 @@ class RecordAccumulator:
     memory: BufferPool
     alarm: SenderAlarm
     seal_policy: SealPolicy
-    transaction_count: int
     completing: bool
     accepts_directly: bool
     callback_thread_ident: int
+    @property
+    def transaction_count(self) -> int: ...
+    def begin_next_transaction(self) -> None: ...
     @property
     def visited_count(self) -> int: ...
     def __init__(

@@ -31,6 +31,7 @@ After org.apache.kafka.clients.producer.internals.RecordAccumulator.
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.time cimport PyTime_MonotonicRaw
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free
@@ -92,7 +93,17 @@ from kbatch._native.codec.compression cimport codec_id_of, compress_records, lev
 from kbatch._native.codec.estimator cimport CompressionRatioEstimator
 from kbatch._native.codec.memory cimport grown
 from kbatch._native.codec.record_fields cimport HeaderSpans, as_bytes, fill_record
-from kbatch._native.flags cimport kb_flag_load, kb_flag_set, kb_number_peek, kb_number_set
+from kbatch._native.flags cimport (
+    kb_count_add,
+    kb_count_load,
+    kb_count_peek,
+    kb_count_store,
+    kb_flag_load,
+    kb_flag_set,
+    kb_flag_store,
+    kb_number_peek,
+    kb_number_set,
+)
 from kbatch._native.io.backoff cimport backoff_ns, grows
 from kbatch._native.io.sensor cimport SensorGroup
 from kbatch._native.lock cimport kb_lock_acquire, kb_lock_destroy, kb_lock_init, kb_lock_release
@@ -228,6 +239,8 @@ cdef class RecordAccumulator:
         Wakes the sender.
     transaction_count : int
         Number of transactions that were begun or ended.
+    completing : bool
+        True while a transaction ends: what it has is sent at once.
     accepts_directly : bool
         True if `send` may append a record without a check by the producer. False initially, and if the
         producer is closed, has failed, or has interceptors.
@@ -277,6 +290,50 @@ cdef class RecordAccumulator:
         self._topics = {}
         self._topic_list = []
         self._unsealed = []
+
+    @property
+    def transaction_count(self):
+        return self.transaction()
+
+    def begin_next_transaction(self):
+        """Accept nothing any more that was given to the producer before."""
+        kb_count_add(&self._transaction_count, 1)
+
+    cdef int64_t transaction(self) noexcept nogil:
+        """Return the `transaction_count`."""
+        return kb_count_load(&self._transaction_count)
+
+    @property
+    def completing(self):
+        return bool(kb_flag_load(&self._completing))
+
+    @completing.setter
+    def completing(self, bint value):
+        kb_flag_store(&self._completing, value)
+
+    @property
+    def accepts_directly(self):
+        return self.goes_directly()
+
+    @accepts_directly.setter
+    def accepts_directly(self, bint value):
+        kb_flag_store(&self._accepts_directly, value)
+
+    cdef bint goes_directly(self) noexcept nogil:
+        """Return `accepts_directly`."""
+        return kb_flag_load(&self._accepts_directly)
+
+    @property
+    def callback_thread_ident(self):
+        return kb_count_peek(&self._callback_thread_ident)
+
+    @callback_thread_ident.setter
+    def callback_thread_ident(self, unsigned long value):
+        kb_count_store(&self._callback_thread_ident, <int64_t>value)
+
+    cdef bint in_callback(self) noexcept:
+        """True on the thread that runs callbacks."""
+        return kb_count_peek(&self._callback_thread_ident) == <int64_t>PyThread_get_thread_ident()
 
     def publish(self, ClusterView view not None):
         """Use this state of the cluster from now on."""
@@ -341,7 +398,7 @@ cdef class RecordAccumulator:
                 f"key, value and headers take {kb_record_body_size(&record, 0, 0)} bytes, "
                 f"above the limit of about {KB_MAX_RECORD_BODY} for a record")
         return self.accept(self.info_of(topic), partition, &record, now_ns, on_delivery,
-                           claim_of(first_in_queue, in_callback), self.transaction_count)
+                           claim_of(first_in_queue, in_callback), self.transaction())
 
     def append_batch(self, str topic not None, partition, data, int64_t now_ns, on_delivery=None, *,
                      bint first_in_queue=False, bint in_callback=False):
@@ -366,7 +423,7 @@ cdef class RecordAccumulator:
             As in `append`.
         """
         cdef PendingBatch batch = PendingBatch.new(topic, partition, data, on_delivery)
-        batch.transaction = self.transaction_count
+        batch.transaction = self.transaction()
         batch.check(self.context.attributes, INT32_MAX)
         return self.accept_batch(self.info_of(topic), batch, now_ns, claim_of(first_in_queue, in_callback))
 
@@ -475,7 +532,7 @@ cdef class RecordAccumulator:
 
     cdef bint is_too_late(self, int64_t transaction) noexcept nogil:
         """True if nothing is accepted any more, or nothing of this transaction."""
-        return kb_flag_load(&self._closed) or self.transaction_count != transaction
+        return kb_flag_load(&self._closed) or self.transaction() != transaction
 
     cdef object too_late(self):
         """Return the error for that."""
@@ -563,8 +620,11 @@ cdef class RecordAccumulator:
     cdef void leave_unsealed(self, ProducerBatch batch) noexcept:
         kb_lock_acquire(&self._unsealed_lock)
         self._unsealed.append(batch)
-        self.unsealed_count += 1
+        kb_count_store(&self._unsealed_count, self._unsealed_count + 1)
         kb_lock_release(&self._unsealed_lock)
+
+    cdef bint has_unsealed(self) noexcept nogil:
+        return kb_count_peek(&self._unsealed_count) > 0
 
     cdef TopicInfo info_of(self, str topic):
         cdef TopicInfo info = self._info_used_last()
@@ -732,8 +792,8 @@ cdef class RecordAccumulator:
 
     cdef bint is_hurried(self) noexcept nogil:
         """True if batches go at once, without waiting for more records."""
-        return (kb_flag_load(&self._closed) or kb_number_peek(&self._flush_count) > 0 or self.completing
-                or self.memory.is_awaited())
+        return (kb_flag_load(&self._closed) or kb_number_peek(&self._flush_count) > 0
+                or kb_flag_load(&self._completing) or self.memory.is_awaited())
 
     cdef int64_t _node_ready(self, kb_node_queues *node, int64_t now_ns, bint hurried, set nodes,
                              set leaderless) except -1:
@@ -767,7 +827,8 @@ cdef class RecordAccumulator:
             if self._load_credit <= 0:
                 break
             self._load_at = (self._load_at + 1) % topic_count
-            info = <TopicInfo>self._topic_list[self._load_at]
+            with cython.boundscheck(True):  # without the GIL the list may move meanwhile
+                info = <TopicInfo>self._topic_list[self._load_at]
             self._load_credit -= 1 + len(info.queues)
             self._set_load(info, slow)
         return 0
@@ -939,7 +1000,7 @@ cdef class RecordAccumulator:
         kb_lock_acquire(&self._unsealed_lock)
         try:
             batches, self._unsealed = self._unsealed, batches
-            self.unsealed_count = 0
+            kb_count_store(&self._unsealed_count, 0)
         finally:
             kb_lock_release(&self._unsealed_lock)
         return batches

@@ -43,7 +43,7 @@ from kbatch._native.batch.buffer_pool cimport kb_chain, kb_chain_gather, kb_chun
 from kbatch._native.codec.c cimport KB_MAX_RECORD_BODY, kb_codec_fault, kb_memory, kb_span
 from kbatch._native.codec.libraries cimport compress_into
 from kbatch._native.codec.memory cimport extend, give_up
-from kbatch._native.flags cimport kb_count_peek, kb_count_store, kb_number_peek, kb_number_set
+from kbatch._native.flags cimport kb_count_add, kb_count_peek, kb_count_store, kb_number_peek, kb_number_set
 from kbatch._native.io.interrupts cimport NativeEvent
 from kbatch._native.io.lent cimport LentRequest, kb_lent_request
 from kbatch._native.io.sensor cimport RequestSensors, Sensor, kb_request_sensors, kb_sensor
@@ -292,7 +292,7 @@ cdef class Lane:
     cdef int64_t _completer          # the thread; atomic
     cdef list _acknowledged          # what `on_acknowledged` gets, and `deliver`
     cdef list _completed
-    cdef int32_t _late_count         # answers since `on_idle` was called
+    cdef int64_t _late_count         # atomic: answers since `on_idle` was called
     cdef int _most_late
     cdef int64_t _completed_ns       # the last one
 
@@ -508,13 +508,13 @@ cdef class Lane:
 
     cdef int64_t _step(self, int64_t now_ns) noexcept nogil:
         cdef int64_t look_ns = kb_lane_step(&self._raw, now_ns)
-        if self._accumulator.unsealed_count:
+        if self._accumulator.has_unsealed():
             self._raw.needs_engine = True
         return look_ns
 
     cdef int64_t _late_work_ns(self) noexcept nogil:
         """Return when to do what may be late."""
-        cdef int32_t late_count = kb_number_peek(&self._late_count)
+        cdef int64_t late_count = kb_count_peek(&self._late_count)
         if not late_count:
             return INT64_MAX
         if late_count >= self._most_late:
@@ -588,7 +588,7 @@ cdef class Lane:
             while request != NULL:
                 kb_count_store(&self._completed_ns, request.answered_ns)
                 self._complete(request)
-                kb_number_set(&self._late_count, self._late_count + 1)
+                kb_count_add(&self._late_count, 1)
                 following = request.next
                 free(request)
                 request = following
@@ -710,7 +710,7 @@ cdef class Lane:
 
     def late_work_done(self):
         """Record that nothing is late any more."""
-        kb_number_set(&self._late_count, 0)
+        kb_count_store(&self._late_count, 0)
 
     cdef kb_lane_node *_node(self, int64_t connection_id) noexcept:
         cdef int32_t i

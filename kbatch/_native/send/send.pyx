@@ -373,7 +373,7 @@ cdef class RecordSender:
         cdef bytes key_bytes, value_bytes
         cdef HeaderSpans spans
         cdef PendingRecord pending = None
-        cdef int64_t transaction = self._accumulator.transaction_count
+        cdef int64_t transaction = self._accumulator.transaction()
         try:
             if self._goes_at_once(may_wait) and self._may_serialize(topic, key, value):
                 ready.transaction = transaction
@@ -422,7 +422,7 @@ cdef class RecordSender:
 
     cdef object _send_encoded(self, PendingBatch batch):
         outcome = None
-        batch.transaction = self._accumulator.transaction_count
+        batch.transaction = self._accumulator.transaction()
         try:
             if self._goes_at_once(True):
                 outcome = self._attempt_batch(batch, NOT_IN_QUEUE)
@@ -435,7 +435,7 @@ cdef class RecordSender:
 
     @cython.final
     cdef bint _goes_at_once(self, bint may_wait) noexcept:
-        return self._accumulator.accepts_directly and not (may_wait and self._must_give_way())
+        return self._accumulator.goes_directly() and not (may_wait and self._must_give_way())
 
     @cython.final
     cdef bint _may_serialize(self, str topic, object key, object value) except -1:
@@ -454,8 +454,7 @@ cdef class RecordSender:
 
     @cython.final
     cdef Claim _claim(self, Claim claim) noexcept:
-        return claim_of(claim == FIRST_IN_QUEUE,
-                       PyThread_get_thread_ident() == self._accumulator.callback_thread_ident)
+        return claim_of(claim == FIRST_IN_QUEUE, self._accumulator.in_callback())
 
     cdef object _attempt_batch(self, PendingBatch batch, Claim claim):
         cdef TopicInfo info

@@ -16,7 +16,6 @@ again to continue where it was.
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
-from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.time cimport PyTime_MonotonicRaw
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport free
@@ -188,8 +187,7 @@ cdef class TableSender:
         """
         cdef Step step
         self._now_ns = UNKNOWN_NS if now_ns is None else now_ns
-        self._claim = claim_of(first_in_queue,
-                             PyThread_get_thread_ident() == self._accumulator.callback_thread_ident)
+        self._claim = claim_of(first_in_queue, self._accumulator.in_callback())
         while True:
             if not self._has_block:
                 if not self._is_read and not self._read_block():
