@@ -12,6 +12,8 @@ import json
 import os
 import select
 import sys
+import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -44,6 +46,8 @@ PACKED = (".gz", ".zst")
 PIECE_ROWS = 16384
 BLOCK_BYTES = 1 << 20
 LOOK_SECONDS = 0.2
+# How long to wait for Arrow to drop a file, which takes it milliseconds.
+DROP_SECONDS = 5.0
 # The column of keys that lines have before a separator.
 KEY = "key"
 # The texts that are also numbers, or true or false, in JSON.
@@ -319,22 +323,31 @@ class CsvSource:
         unread = _UnreadFile(self._after_header, self._raw)
         if unread.is_empty:
             return
+        is_dropped = threading.Event()
+        weakref.finalize(unread, is_dropped.set).atexit = False
         try:
-            yield from pa_csv.open_csv(
-                pa.PythonFile(unread, "r"),
-                read_options=pa_csv.ReadOptions(column_names=self.names, use_threads=False),
-                parse_options=pa_csv.ParseOptions(
-                    delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=self._refuse
-                ),
-                convert_options=pa_csv.ConvertOptions(
-                    column_types=dict.fromkeys(self.names, pa.large_string()),
-                    null_values=[""],
-                    strings_can_be_null=True,
-                    quoted_strings_can_be_null=False,
-                ),
-            )
+            yield from self._read(unread)
         except (pa.ArrowInvalid, EOFError) as error:
-            raise BrokenRowError(str(error)) from error
+            raise BrokenRowError(str(error)) from error.with_traceback(None)  # which refers to the file
+        finally:
+            # A thread of Arrow's drops the file at last, and aborts the process if Python ends meanwhile.
+            del unread
+            is_dropped.wait(DROP_SECONDS)
+
+    def _read(self, unread: _UnreadFile) -> Iterator[pa.RecordBatch]:
+        yield from pa_csv.open_csv(
+            pa.PythonFile(unread, "r"),
+            read_options=pa_csv.ReadOptions(column_names=self.names, use_threads=False),
+            parse_options=pa_csv.ParseOptions(
+                delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=self._refuse
+            ),
+            convert_options=pa_csv.ConvertOptions(
+                column_types=dict.fromkeys(self.names, pa.large_string()),
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
 
     def _refuse(self, row: Any) -> str:
         if self._broken is None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
 import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,10 @@ import zstandard
 from click.testing import CliRunner
 
 from kbatch import Admin
+from kbatch.cli import sources
+from kbatch.cli.column_roles import ColumnRoles
 from kbatch.cli.commands import kbatch
+from kbatch.cli.sources import BrokenRowError, open_source
 from kbatch.testing import Broker
 from tests import ROOT
 from tests.support.patience import until
@@ -195,6 +200,16 @@ def test_configuration_of_a_file_and_of_options(broker: Broker, tmp_path: Path) 
     assert len(values(broker)) == 3
     status, text = produce(*arguments, "-X", "compression.type=brotli")
     assert status == 2 and "compression.type must be one of none" in text
+
+
+@pytest.mark.parametrize("rest", ["", "4,too many,cells,in,it\n"])
+def test_arrow_has_dropped_a_csv_file_when_its_rows_were_read(tmp_path: Path, rest: str) -> None:
+    """Else a thread of it may do so when Python has ended, which aborts the process."""
+    for _ in range(20):
+        source = open_source(written(tmp_path / "a.csv", CSV + rest), "csv", None, infers=True)
+        with nullcontext() if not rest else pytest.raises(BrokenRowError):
+            assert sum(block.fields.num_rows for block in source.blocks(ColumnRoles())) == 3
+        assert not [each for each in gc.get_objects() if isinstance(each, sources._UnreadFile)]
 
 
 def test_a_dry_run_sends_nothing(broker: Broker, tmp_path: Path) -> None:
