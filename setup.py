@@ -46,6 +46,7 @@ DIRECTIVES = {
     "cdivision": True,
     "embedsignature": True,
     "initializedcheck": False,
+    "freethreading_compatible": True,
 }
 
 

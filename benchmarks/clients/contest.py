@@ -11,6 +11,7 @@ from typing import Any
 
 import kbatch.bench.contest
 from benchmarks.clients.contestants import CONTESTANTS, JAVA, kafka_jars, why_missing
+from benchmarks.clients.free_threads import interpreter_of
 from benchmarks.clients.probes import cpu_ns_of, wire_bytes
 from benchmarks.clients.work import Work
 from kbatch import partition_for_key
@@ -27,7 +28,8 @@ class Driver(kbatch.bench.contest.Driver):
     def command(self) -> list[str]:
         if self.name == JAVA:
             return ["java", *JAVA_OPTIONS, "-cp", f"{kafka_jars()}/*", str(JAVA_DRIVER)]
-        return [sys.executable, "-m", "benchmarks.clients.driver", self.name]
+        interpreter = interpreter_of(self.name) or [sys.executable]
+        return [*interpreter, "-m", "benchmarks.clients.driver", self.name]
 
 
 class Contest(kbatch.bench.contest.Contest):

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import kbatch.bench.contestants
-from benchmarks.clients import producers
+from benchmarks.clients import free_threads, producers
 from kbatch.bench.contestants import Contestant
 
 JAVA = "Java, warm"
@@ -15,6 +15,7 @@ JARS_VARIABLE = "KBATCH_KAFKA_JARS"
 _PYTHON = kbatch.bench.contestants.CONTESTANTS
 _MORE: dict[str, dict[str, Contestant]] = {
     "kbatch": {
+        **dict.fromkeys(free_threads.both("kbatch"), _PYTHON["kbatch"]),
         "kbatch, no callbacks": Contestant(producers.KbatchSilent, "kbatch", 1.0, "send()"),
         "kbatch send_many": Contestant(producers.KbatchMany, "kbatch", 1.0, "10,000 records a call"),
         "kbatch send_table": Contestant(producers.KbatchTable, "pyarrow", 2.0, "one table"),
@@ -46,7 +47,7 @@ CONTESTANTS: dict[str, Contestant] = {
 def why_missing(name: str) -> str | None:
     """Return why a contestant cannot run here, or None if it can."""
     if name != JAVA:
-        return kbatch.bench.contestants.why_missing(CONTESTANTS[name])
+        return free_threads.why_missing(name) or kbatch.bench.contestants.why_missing(CONTESTANTS[name])
     if shutil.which("java") is None:
         return "no `java` on PATH: install a JDK 17 or newer"
     if kafka_jars() is None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from benchmarks.clients import free_threads
 from kbatch.bench.settings import Settings, access_for_librdkafka
 
 # Records a call, for calls that return many. The memory of 10,000 is mapped and cleared anew for each call,
@@ -174,6 +175,11 @@ READERS: dict[str, Reader] = {
     ),
     "aiokafka": Reader(_aiokafka, "aiokafka", 0.1, "getmany(1000)"),
     "kafka-python": Reader(_kafka_python, "kafka", 0.02, "poll(1000)"),
+}
+READERS |= {
+    free: READERS[name]
+    for name in ("kbatch read_table", "kbatch records")
+    for free in free_threads.both(name)
 }
 
 

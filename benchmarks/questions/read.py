@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from uuid import uuid4
 
 import kbatch
+from benchmarks.clients import free_threads
 from benchmarks.clients.contest import able, drivers_of
 from benchmarks.clients.contestants import JAVA
 from benchmarks.clients.readers import MASK, READERS, digest_of
@@ -28,7 +29,8 @@ BATCH_BYTES = 128 << 10
 WARM_UP_ROUNDS = 2
 TABLE, STREAM, OBJECTS = "kbatch read_table", "kbatch scan_topic", "kbatch records"
 CONFLUENT, TUNED = "confluent-kafka", "confluent-kafka, tuned"
-CLIENTS = (TABLE, STREAM, OBJECTS, CONFLUENT, TUNED, "aiokafka", "kafka-python")
+FREE = (*free_threads.both(TABLE), *free_threads.both(OBJECTS))
+CLIENTS = (TABLE, STREAM, OBJECTS, *FREE, CONFLUENT, TUNED, "aiokafka", "kafka-python")
 CODECS = ("none", "lz4")
 # The most of warm Java's CPU a record, by codec; and of its time, and of confluent-kafka's CPU.
 TABLE_CPU: Mapping[str, float] = {"none": 0.35, "lz4": 0.5}
@@ -78,10 +80,16 @@ class Topic:
 
 def _readers(names: Sequence[str]) -> list[str]:
     """Return the readers that can run here; print the others to stderr."""
-    for name in names:
-        if find_spec(READERS[name].needs) is None:
-            print(f"{name} does not take part: no module {READERS[name].needs!r}", file=sys.stderr)
-    return [name for name in names if find_spec(READERS[name].needs)] + able([JAVA])
+    reasons = {name: _why_missing(name) for name in names}
+    for name, reason in reasons.items():
+        if reason is not None:
+            print(f"{name} does not take part: {reason}", file=sys.stderr)
+    return [name for name in names if reasons[name] is None] + able([JAVA])
+
+
+def _why_missing(name: str) -> str | None:
+    needed = READERS[name].needs
+    return f"no module {needed!r}" if find_spec(needed) is None else free_threads.why_missing(name)
 
 
 def _job(topic: Topic, name: str, *, verifies: bool) -> dict[str, object]:

@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from benchmarks.clients import free_threads
 from benchmarks.clients.contest import Contest, able, drivers_of
 from benchmarks.clients.contestants import CONTESTANTS, JAVA
 from benchmarks.clients.kafka import kafka
@@ -20,8 +21,10 @@ PARTITIONS = 4
 ROUNDS, SECONDS, QUICK_SECONDS = 3, 5.0, 0.5
 BUFFERS_MIB = (32, 4)
 KBATCH, ASYNC, CONFLUENT = "kbatch", "kbatch AsyncProducer", "confluent-kafka"
+NO_GIL, WITH_GIL = free_threads.both(KBATCH)
 # Calls that accept many rows.
 BULK = ("kbatch send_many", "kbatch send_table", "kbatch send_batch")
+OURS = (KBATCH, ASYNC, NO_GIL, WITH_GIL, *BULK)
 # Rows between two checks of the clock.
 CHUNK, BULK_CHUNK = 1_000, 10_000
 MOST_CPU, LEAST_RATE, MOST_UNEVEN = 1.3, 0.9, 2.0
@@ -61,6 +64,8 @@ def scenarios() -> Iterator[Scenario]:
         yield Scenario(f"threads of one producer, buffer.memory {mib} MiB", threads, mib)
         tasks = [Crowd(ASYNC, n) for n in (1, 16, 1000)]
         yield Scenario(f"tasks of one producer, buffer.memory {mib} MiB", tasks, mib)
+    free = [Crowd(name, n) for name in (NO_GIL, WITH_GIL) for n in (1, 2, 4, 16)]
+    yield Scenario("threads of one producer on CPython 3.13t, buffer.memory 32 MiB", free, 32)
     several = [Crowd(name, n, n) for name in (KBATCH, CONFLUENT, JAVA) for n in (1, 2, 4)]
     several += [Crowd(name, 16, 4) for name in (KBATCH, CONFLUENT, JAVA)]
     yield Scenario("several producers in one process, buffer.memory 4 MiB each", several, 4)
@@ -73,6 +78,8 @@ def questions(plan: Plan) -> Iterator[Question]:
         for scenario in scenarios():
             with Contest(broker, "threads", PARTITIONS) as contest:
                 answers = asked(scenario, contest, plan)
+            if not answers:  # `able` has said why
+                continue
             yield cost(scenario, answers)
             yield time_taken(scenario, answers)
             yield shares(scenario, answers)
@@ -154,7 +161,7 @@ def shares(scenario: Scenario, answers: Mapping[Crowd, list[Answer]]) -> Questio
         [
             Claim(crowd.name, EVEN, MOST_UNEVEN, f"{crowd.name}: each gets at least half an even share")
             for crowd in several
-            if crowd.contestant in (KBATCH, ASYNC, *BULK)
+            if crowd.contestant in OURS
         ],
         "x",
         in_turns=True,
@@ -188,7 +195,7 @@ def claims(
     return [
         Claim(crowd.name, crowd.alone, at_most, f"{crowd.name}: {text}", excuse(answers, crowd))
         for crowd in answers
-        if crowd.senders > 1 and crowd.contestant in (KBATCH, ASYNC, *BULK)
+        if crowd.senders > 1 and crowd.contestant in OURS
     ]
 
 
@@ -196,9 +203,10 @@ def bound_of(answers: Mapping[Crowd, list[Answer]], crowd: Crowd) -> str:
     """Say what bounds the rate of a crowd: the processor time of a record, or waiting."""
     alone = answers[Crowd(crowd.contestant, 1)]
     ratio = cpu_of_a_record(answers[crowd]) / cpu_of_a_record(alone)
+    gil = "" if crowd.contestant == NO_GIL else ": the GIL lets one thread at a time run Python"
     return (
         f"CPU a record is {ratio:.2f} x that of one. The process kept {cores_of(answers[crowd]):.2f} cores "
-        f"busy, and with one {cores_of(alone):.2f}: the GIL lets one thread at a time run Python"
+        f"busy, and with one {cores_of(alone):.2f}{gil}"
     )
 
 

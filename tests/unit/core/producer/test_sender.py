@@ -689,7 +689,8 @@ def test_a_record_of_another_thread_does_not_pass_a_failed_one(policy: str, part
     def accept() -> None:
         s.put(*late, partition=partition)
 
-    s.engine._sender._accumulator = Meanwhile(s.accumulator, accept)
+    sender: Any = s.engine._sender
+    sender._accumulator = Meanwhile(s.accumulator, accept)
     s.back_off()
     assert s.waiting == []
     assert isinstance(s.error(name), errors.PrecedingRecordFailedError)
