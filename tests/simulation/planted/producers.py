@@ -278,7 +278,7 @@ def the_offset_is_one_off(original: Any, self: Sender, entry: InFlight, base_off
     original(self, entry, base_offset + (base_offset >= 0), *rest)
 
 
-@plants(Sender, "_enforce_stop")
+@plants(Sender, "_stop_after")
 def records_pass_a_failed_one(*_: Any) -> None:
     """kbatch.on.delivery.failure has no effect, like Java's close(0) in a callback."""
 
