@@ -698,8 +698,10 @@ class GroupMember:
         try:
             if self.is_subscribed:
                 await self._leave("close", leave, deadline)
-            elif self._commits_positions and (positions := self._backlog.positions(with_last=not is_failing)):
-                self._commit_async(CommitOffsets(positions, is_last=True), None)
+            elif self._commits_positions and self._backlog.poll_count:  # no position was used before a poll
+                positions = self._backlog.positions(with_last=not is_failing)
+                if positions:
+                    self._commit_async(CommitOffsets(positions, is_last=True), None)
         finally:
             commits = self._async_commits
             if commits and await self._runtime.await_until(lambda: commits[-1][0].is_done, deadline):

@@ -515,6 +515,16 @@ def test_R74_commits_name_what_has_moved(broker: Broker, shell: str) -> None:
         assert named()[count:] == [[1], [1], [0]]
 
 
+def test_R74_close_commits_no_position_that_no_poll_has_used(broker: Broker, shell: str) -> None:
+    """It would replace what the program has committed itself."""
+    fill(broker, COUNT)
+    with member(broker, auto_offset_reset="earliest") as consumer:
+        consumer.assign([FIRST])
+        assert consumer.position(FIRST) == 0
+        consumer.commit({FIRST: 2})
+    assert committed(broker) == {0: 2}
+
+
 def test_R74_an_iteration_commits_what_is_done(broker: Broker, shell: str) -> None:
     fill(broker, COUNT)
     with member(broker, auto_commit_interval_ms=0) as consumer:
