@@ -339,7 +339,7 @@ class Sender:
         state = self._state_of(batch.topic, batch.partition)
         is_new = batch.attempts == 0 and not batch.has_sequence
         is_held_back = (is_new and self._sequences.holds_back(state, now_ns)) or batch.user_count > 1
-        must_fail = self._is_stopped or state.is_stopped  # it was accepted since the stop was enforced
+        must_fail = self._is_stopped_for(state)  # it was accepted since the stop was enforced
         if is_held_back or must_fail:
             self._accumulator.reenqueue(batch, now_ns, attempted=False)
             self._update_gate(state)
@@ -863,12 +863,16 @@ class Sender:
         else:
             self._state_of(batch.topic, batch.partition).is_stopped = True
 
+    def _is_stopped_for(self, state: PartitionState) -> bool:
+        """True if no record of the partition may be sent until `resume`."""
+        return self._is_stopped or state.is_stopped
+
     def _enforce_stop(self) -> None:
         """Fail all queued batches, which would pass a failed record, whether they were sent before or not."""
         policy = self._config.kbatch_on_delivery_failure
         self._give_up_where(
             lambda batch, state, entry: (
-                (self._is_stopped or state.is_stopped) and (entry is None or not entry.is_in_flight)
+                self._is_stopped_for(state) and (entry is None or not entry.is_in_flight)
             ),
             lambda batch: PrecedingRecordFailedError(
                 f"{batch.topic}-{batch.partition}: an earlier record failed ({self.first_failure}); with "
