@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -66,11 +66,11 @@ def _since(before: int | None, after: int | None) -> int | None:
     return None if before is None or after is None else after - before
 
 
-def able(names: Iterable[str]) -> list[str]:
+def able(names: Iterable[str], why: Callable[[str], str | None] = why_missing) -> list[str]:
     """Return the contestants that can run here; print the reasons of the others to stderr."""
     found = []
     for name in names:
-        reason = why_missing(name)
+        reason = why(name)
         if reason is None:
             found.append(name)
         else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
@@ -80,11 +79,7 @@ class Topic:
 
 def _readers(names: Sequence[str]) -> list[str]:
     """Return the readers that can run here; print the others to stderr."""
-    reasons = {name: _why_missing(name) for name in names}
-    for name, reason in reasons.items():
-        if reason is not None:
-            print(f"{name} does not take part: {reason}", file=sys.stderr)
-    return [name for name in names if reasons[name] is None] + able([JAVA])
+    return able(names, _why_missing) + able([JAVA])
 
 
 def _why_missing(name: str) -> str | None:
