@@ -28,7 +28,8 @@ def error_of(code: int, message: str | None = None) -> KafkaError:
         error = row.exception() if row.code in ROWS else row.exception(f"{row.code}: {row.doc}")
     else:
         error = row.exception(message)
-        error.add_note(row.doc)  # the remedy, which a broker's text seldom gives
+        if row.doc not in message:
+            error.add_note(row.doc)  # the remedy, which a broker's text seldom gives
     if error.code != row.code:
         error.code = row.code
     return error

@@ -113,6 +113,7 @@ def test_broker_message_is_the_text_and_the_remedy_a_note() -> None:
     assert type(error) is errors.PolicyViolationError
     assert str(error) == "topics need an owner"
     assert error.__notes__ == [row_of(44).doc]
+    assert not hasattr(error_of(44, f"topic a: {row_of(44).doc}"), "__notes__")  # not twice
 
 
 def test_every_code_makes_its_error() -> None:
