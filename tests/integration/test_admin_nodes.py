@@ -583,13 +583,19 @@ def _spend_token(user: Admin) -> None:
         DelegationTokenNotFoundError, lambda: user.tokens.renew(token.hmac, timedelta(hours=1))
     )
     assert renewed > datetime.now(UTC)
-    repeat_while(DelegationTokenNotFoundError, lambda: _expire(user, token))
+    _expire(user, token)
 
 
 def _expire(user: Admin, token: Token) -> None:
-    """Expire a token, unless no broker has it any more."""
-    if token.token_id in {each.token_id for each in user.tokens.list()}:
-        user.tokens.expire(token.hmac)
+    """Expire a token, unless no broker has it any more. What a broker lists, the controller may not know: the
+    one hears of an end, the other of a beginning, a moment later.
+    """
+
+    def expire() -> None:
+        if token.token_id in {each.token_id for each in user.tokens.list()}:
+            user.tokens.expire(token.hmac)
+
+    repeat_while(DelegationTokenNotFoundError, expire)
 
 
 def _refused(code: ErrorCode, call: Callable[[], object]) -> None:
