@@ -252,7 +252,9 @@ class ConsumerBase(MemberClient, Generic[K, V]):
                 self._begin(assigned.partition, spec)
             self._runtime.network.wake()
 
-    async def _position(self, partition: TopicPartition | tuple[str, int]) -> int:
+    async def _position(
+        self, partition: TopicPartition | tuple[str, int], *, timeout: float | None = None
+    ) -> int:
         """Return the offset of the next record of a partition that a poll can return.
 
         Raises
@@ -262,14 +264,14 @@ class ConsumerBase(MemberClient, Generic[K, V]):
         NoOffsetForPartitionError
             It has no position, and auto.offset.reset=none.
         KafkaTimeoutError
-            The position was not found within default.api.timeout.ms.
+            The position was not found within `timeout` seconds, or default.api.timeout.ms.
         """
+        deadline = self._runtime.api_deadline(timeout)
         with self._user:
             assigned = self._assigned_partition(partition)
             if self._user.is_in_callback:
                 self._engine.find_position(assigned.partition)
                 self._runtime.network.wake()
-            deadline = self._runtime.api_deadline()
             if not await self._await_next(lambda: self._has_position(assigned), deadline):
                 why = self._engine.last_connection_failure or "brokers are slow"
                 raise KafkaTimeoutError(f"position() of {assigned.partition} timed out: {why}")

@@ -525,6 +525,16 @@ def test_R74_close_commits_no_position_that_no_poll_has_used(broker: Broker, she
     assert committed(broker) == {0: 2}
 
 
+def test_a_position_that_is_not_known_yet_is_waited_for_as_long_as_asked(broker: Broker, shell: str) -> None:
+    broker.delay("ListOffsets", 600)
+    with member(broker, auto_offset_reset="earliest") as consumer:
+        consumer.assign([FIRST])
+        with pytest.raises(kbatch.errors.KafkaTimeoutError, match="position"):
+            consumer.position(FIRST, timeout=0)
+        consumer.seek(FIRST, 3)
+        assert consumer.position(FIRST, timeout=0) == 3
+
+
 def test_R74_an_iteration_commits_what_is_done(broker: Broker, shell: str) -> None:
     fill(broker, COUNT)
     with member(broker, auto_commit_interval_ms=0) as consumer:
