@@ -136,7 +136,8 @@ class _Reader:
             return pa.scalar(value, kind).as_py()
         except (ValueError, TypeError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise ConditionError(
-                f"in {self._text!r}, {ast.unparse(node)} is not a valid {kind}: {error}"
+                f"in {self._text!r}, {ast.unparse(node)} is not a valid {kind}, the type of what it is "
+                f"compared with"
             ) from error
 
     def _field(self, node: ast.expr) -> tuple[pc.Expression, pa.DataType]:

@@ -32,11 +32,6 @@ ELSEWHERE = {
 }
 # What the text before each block of a page has said.
 BEFORE = {
-    "asyncio.md": """
-import kbatch, pyarrow
-producer = kbatch.AsyncProducer(bootstrap_servers="localhost:9092")
-table, values = pyarrow.table({"value": [b"v"]}), [b"1", b"2"]
-""",
     "broker.md": "import pytest",
     "errors.md": """
 import kbatch
