@@ -130,8 +130,9 @@ def command(
     Keys and values are text by default, and bytes that are no UTF-8 become {"base64": ...}. Without --follow
     the command ends where the topic ended when it began.
 
-    \b Exit status: 0 the end is reached; 1 it is not, with the reason; 2 the call is wrong. A file of -o is
-    complete also then, with the records before.
+    Exit status: 0 the end is reached; 1 it is not, with the reason; 2 the call is wrong. A file of -o is
+    complete also then, with the records before. A group has read them if the end is reached, or if Ctrl-C
+    ends --follow.
 
     \b
       kbatch consume orders -b localhost:9092 --from 1h
@@ -160,9 +161,10 @@ def command(
     try:
         if options["group"] is not None:
             check_topics(choice, settings)
+            selection = Selection(None, chosen, formats, options)
             with open_member(settings, options["group"], start) as consumer:
                 member = TopicMember(consumer, choice, follows=options["follow"], most=options["max_records"])
-                _write_of_group(member, Selection(None, chosen, formats, options), form, output)
+                _write_of_group(member, selection, form, output, follows=options["follow"])
             return
         with open_reader(settings, "consume") as reader:
             ranges = _ranges(reader, choice, start, end, partitions, follows=options["follow"])
@@ -299,10 +301,17 @@ def _write(
         selection.write(selection.passing(batches), form, path, schema)
 
 
-def _write_of_group(member: TopicMember, selection: Selection, form: str, path: Path | None) -> None:
+def _write_of_group(
+    member: TopicMember, selection: Selection, form: str, path: Path | None, *, follows: bool
+) -> None:
     """Write what the group has not read yet, and commit it after that."""
     # a file is complete at its end only
     batches = member.batches(commits=path is None, columns=selection.read, **selection.used)
     schema = None if selection.projection.missing_types else selection.projection.schema
-    selection.write(member.counted(selection.passing(batches)), form, path, schema)
+    try:
+        selection.write(member.counted(selection.passing(batches)), form, path, schema)
+    except KeyboardInterrupt:
+        if follows and path is not None and selection.is_whole:  # Ctrl-C is how these end
+            member.commit_before()
+        raise
     member.commit()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from kbatch.cli.options import ask_soon, new_client, topics_of
+from kbatch.errors import KafkaTimeoutError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,6 +65,7 @@ class TopicMember:
         self._left = most
         self._assigned_at: float | None = None
         self._ends: dict[TopicPartition, int] = {}
+        self._after: dict[TopicPartition, int] = {}
         consumer.subscribe(choice.subscription, on_assigned=self._take)
 
     def _take(self, partitions: list[TopicPartition]) -> None:
@@ -86,6 +89,16 @@ class TopicMember:
             yield from (each for each in table.to_batches() if each.num_rows)
             if commits and table.num_rows:
                 self.commit()
+            elif table.num_rows:
+                self._after = self._positions()
+
+    def _positions(self) -> dict[TopicPartition, int]:
+        """Return the known positions."""
+        found = {}
+        for each in self._consumer.assignment():
+            with suppress(KafkaTimeoutError):
+                found[each] = self._consumer.position(each, timeout=0)
+        return found
 
     def counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield batches, and count their rows as wanted ones."""
@@ -97,3 +110,10 @@ class TopicMember:
     def commit(self) -> None:
         """Commit everything that was yielded."""
         self._consumer.commit()
+
+    def commit_before(self) -> None:
+        """Commit what was yielded before the last step, of partitions that the member still has: all that is
+        known to be written when that step did not end.
+        """
+        assigned = self._consumer.assignment()
+        self._consumer.commit({each: offset for each, offset in self._after.items() if each in assigned})

@@ -139,7 +139,7 @@ def command(
     JSON object of the columns without another role; a line of JSON or text is sent unchanged. Rows are sent
     in order, and reading stops at the first broken one.
 
-    \b Exit status: 0 all rows are acknowledged; 1 some are not, with the reasons; 2 the call is wrong; 130
+    Exit status: 0 all rows are acknowledged; 1 some are not, with the reasons; 2 the call is wrong; 130
     Ctrl-C.
 
     \b

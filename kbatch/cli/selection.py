@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Never
 
 import click
 import pyarrow as pa
@@ -41,6 +41,8 @@ class Selection:
     used : dict
         The formats that they need.
     projection : Projection
+    is_whole : bool
+        `write` has ended, perhaps by an error or Ctrl-C, and its file has all but what the last step gave.
     """
 
     def __init__(
@@ -52,6 +54,8 @@ class Selection:
     ) -> None:
         self._where: str | None = options["where"]
         self._most: int | None = options["max_records"]
+        self._holds = False  # batches whose types are looked for
+        self.is_whole = False
         self._counts: bool = options["count"]
         self._columns = () if self._counts else columns
         named = set() if self._where is None else columns_of(self._where)
@@ -78,7 +82,7 @@ class Selection:
             waits = path is not None and form in BINARY
             selected, schema = self._with_schema(selected, waits=waits)
         if schema is not None:
-            _put(selected, [schema.field(name) for name in self._columns], form, path)
+            self._put(selected, [schema.field(name) for name in self._columns], form, path)
 
     def _with_schema(
         self, batches: Iterator[pa.RecordBatch], *, waits: bool
@@ -87,14 +91,46 @@ class Selection:
         first after which each type is known. None if there are none.
         """
         first: list[pa.RecordBatch] = []
-        for batch in batches:
-            first.append(batch)
-            if not (waits and self.projection.missing_types):
-                break
+        self._holds = True
+        try:
+            for batch in batches:
+                first.append(batch)
+                if not (waits and self.projection.missing_types):
+                    break
+        except BaseException as error:  # what there is becomes a file, also after Ctrl-C
+            if not first:
+                raise
+            batches = _raising(error)
         if not first:
             return iter(()), None
         schema = first[-1].schema
-        return chain((_retyped(batch, schema) for batch in first), batches), schema
+        return chain(self._held(first, schema), batches), schema
+
+    def _held(self, batches: list[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield batches with the types of a schema, and note when they are done with."""
+        for batch in batches:
+            yield _retyped(batch, schema)
+        self._holds = False
+
+    def _put(
+        self, batches: Iterator[pa.RecordBatch], fields: list[pa.Field], form: str, path: Path | None
+    ) -> None:
+        """Write batches in a format. What was written is a whole file, even if an error or Ctrl-C ends it."""
+        with ExitStack() as opened:
+            file: IO[bytes] = sys.stdout.buffer if path is None else opened.enter_context(path.open("wb"))
+            output = output_of(form)(file, pa.schema(fields))
+            try:
+                for batch in batches:
+                    output.write(batch)
+            finally:
+                output.close()
+                self.is_whole = not self._holds
+
+
+def _raising(error: BaseException) -> Iterator[Never]:
+    """Raise an error at the first step."""
+    raise error
+    yield
 
 
 def _with_errors(columns: tuple[str, ...], formats: dict[str, Any]) -> Iterator[str]:
@@ -136,13 +172,3 @@ def _retyped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         for column, field in zip(batch.columns, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _put(batches: Iterator[pa.RecordBatch], fields: list[pa.Field], form: str, path: Path | None) -> None:
-    """Write batches in a format. What was written is a whole file, even if an error or Ctrl-C ends it."""
-    with ExitStack() as opened:
-        file: IO[bytes] = sys.stdout.buffer if path is None else opened.enter_context(path.open("wb"))
-        output = output_of(form)(file, pa.schema(fields))
-        opened.callback(output.close)
-        for batch in batches:
-            output.write(batch)

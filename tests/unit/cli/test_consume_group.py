@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kbatch import Producer, TopicReader
+from kbatch import Consumer, Producer, TopicReader
 from kbatch.testing import Broker
 from tests.support.patience import until
 from tests.unit.cli.test_consume import consumed, run, start
@@ -80,6 +81,62 @@ def test_following_ends_by_ctrl_c_with_what_was_written_committed(broker: Broker
     process.send_signal(signal.SIGINT)
     _, text = process.communicate()
     assert (process.returncode, text) == (130, b"")
+
+
+def interrupt_at(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Let Ctrl-C be pressed in the first wait for records after so many."""
+    poll_table, read = Consumer.poll_table, [0]
+
+    def poll(consumer: Consumer, *arguments: Any, **keywords: Any) -> pa.Table:
+        if read[0] >= count:
+            raise KeyboardInterrupt
+        table = poll_table(consumer, *arguments, **keywords)
+        read[0] += table.num_rows
+        return table
+
+    monkeypatch.setattr(Consumer, "poll_table", poll)
+
+
+def follow(broker: Broker, *options: object) -> int:
+    result = run(broker, "consume", TOPIC, "-g", GROUP, "--follow", "--from", "earliest", *options)
+    return result.exit_code
+
+
+@pytest.mark.parametrize("value", ["text", "json"])
+@pytest.mark.parametrize("name", ["events.jsonl", "events.parquet"])
+def test_a_file_is_committed_when_ctrl_c_ends_following(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    interrupt_at(monkeypatch, 30)
+    path = tmp_path / name
+    assert (follow(broker, "--value", value, "-o", path), committed(broker)) == (130, 30)
+    lines = pq.read_table(path).num_rows if name.endswith("parquet") else len(path.read_text().splitlines())
+    assert lines == 30
+
+
+def test_a_file_has_also_what_had_no_type_yet(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send("removed", None, key=b"1")
+    interrupt_at(monkeypatch, 1)
+    path = tmp_path / "removed.parquet"
+    options = ("--follow", "--from", "earliest", "--value", "json", "-o", path)
+    result = run(broker, "consume", "removed", "-g", GROUP, *options)
+    assert (result.exit_code, committed(broker)) == (130, 1)
+    assert pq.read_table(path)["value"].to_pylist() == [None]
+
+
+@pytest.mark.parametrize("part", ["write", "close"])
+def test_an_incomplete_file_is_not_committed(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    interrupt_at(monkeypatch, 30)
+    monkeypatch.setattr(f"kbatch.cli.outputs.JsonOutput.{part}", interrupted)
+    assert (follow(broker, "-o", tmp_path / "events.jsonl"), committed(broker)) == (130, 0)
 
 
 @pytest.mark.parametrize(
