@@ -401,12 +401,16 @@ def _report(topic: str, tally: _Tally, fault: str | None, seconds: float) -> boo
         say(f"... and {tally.failed - len(tally.first_errors)} more")
     if fault is not None:
         say(f"Error: {fault}")
-    partitions = f"{len(tally.partitions)} partition{'s' if len(tally.partitions) != 1 else ''}"
-    say(f"{tally.acknowledged:,} rows acknowledged by {topic} ({partitions}) in {seconds:.1f} s")
+    partitions = _counted(len(tally.partitions), "partition")
+    say(f"{_counted(tally.acknowledged, 'row')} acknowledged by {topic} ({partitions}) in {seconds:.1f} s")
     if tally.failed:
         doubt = f", of which {tally.maybe_persisted:,} may be in the topic all the same"
-        say(f"{tally.failed:,} rows failed{doubt if tally.maybe_persisted else ''}")
+        say(f"{_counted(tally.failed, 'row')} failed{doubt if tally.maybe_persisted else ''}")
     return fault is None and not tally.failed
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 # A dry run
@@ -429,8 +433,8 @@ def _show(source: Any, roles: ColumnRoles, file: str, formats: Formats) -> None:
             if fault is not None:
                 raise BrokenRowError(fault)
     except (BrokenRowError, TypeError) as error:
-        raise click.ClickException(f"{file}: {error}; {count:,} rows before it are valid") from error
-    click.echo(f"{count:,} rows would be sent", err=True)
+        raise click.ClickException(f"{file}: {error}; valid before it: {_counted(count, 'row')}") from error
+    click.echo(f"{_counted(count, 'row')} would be sent", err=True)
 
 
 def _visible(content: object) -> str:

@@ -217,7 +217,7 @@ def test_a_dry_run_sends_nothing(broker: Broker, tmp_path: Path) -> None:
     assert status == 0 and "key=1" in text and "3 rows would be sent" in text
     path = written(tmp_path / "a.jsonl", "{}\n{\n")
     status, text = produce(path, "-t", TOPIC, "--dry-run")
-    assert status == 1 and "line 2: Expecting property name" in text and "1 rows before it are valid" in text
+    assert status == 1 and "line 2: Expecting property name" in text and "valid before it: 1 row" in text
 
 
 # Invalid calls
