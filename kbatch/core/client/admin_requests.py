@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -320,7 +320,9 @@ class AdminRequests:
 
     def deadline_ns(self) -> int:
         """Return the time of the next `run`, if nothing happens before."""
-        times = (parcel.pending.deadline_ns for request in self._active for parcel in request.parcels)
+        heads = (next(iter(queue)) for queue in self._awaiting.values() if queue)
+        looked_at = chain(self._active, heads)
+        times = (parcel.pending.deadline_ns for request in looked_at for parcel in request.parcels)
         return min(self._expires_ns, min(times, default=NEVER_NS))
 
     def fail(self, error: KafkaError) -> None:
@@ -399,7 +401,7 @@ class AdminRequests:
                 continue
             if node_id is not None:
                 by_node.setdefault(node_id, []).append(parcel)
-            elif len(request.parcels) == 1 and pending.is_event_awaited:
+            elif len(request.parcels) == 1 and pending.awaited_node is not None:
                 # any node will do: the least loaded one takes none, so no other does
                 request.awaited = request.kind.__name__ if destination is None else pending.awaited_node
         for node_id, parcels in by_node.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from kbatch.core.client.backoff import NEVER_NS, SHORTEST_DELAY_NS, ExponentialBackoff, Retried
 
@@ -33,8 +33,8 @@ class AnyNodeRequest(Retried):
         Time of the next look for a node; NEVER_NS: after an event.
     error : KafkaError | None
         The reason why there will be no node for it.
-    awaited_node : int or None
-        The node that it waits for.
+    awaited_node : int, "any" or None
+        The node that it waits for, or all of which none takes a request now; None if it waits for none.
     avoided_nodes : frozenset of int
         The nodes that others should be tried before.
     """
@@ -48,7 +48,7 @@ class AnyNodeRequest(Retried):
         self.is_in_flight = False
         self.retry_ns = 0
         self.error: KafkaError | None = None
-        self.awaited_node: int | None = None
+        self.awaited_node: int | Literal["any"] | None = None
         self.avoided_nodes: frozenset[int] = frozenset()
 
     def copy(self) -> AnyNodeRequest:
@@ -57,11 +57,6 @@ class AnyNodeRequest(Retried):
         copy.attempts, copy.not_before_ns = self.attempts, self.not_before_ns
         copy.avoided_nodes = self.avoided_nodes
         return copy
-
-    @property
-    def is_event_awaited(self) -> bool:
-        """True if it waits for a node, for which nothing but an event makes a difference."""
-        return self.awaited_node is not None and self.deadline_ns == NEVER_NS
 
     def back_off(self, backoff: ExponentialBackoff, now_ns: int, *, at_once: int = 0) -> None:
         super().back_off(backoff, now_ns, at_once=at_once)
@@ -85,6 +80,7 @@ class AnyNodeRequest(Retried):
         node_id = connections.least_loaded(now_ns, kind, self.avoided_nodes)
         if node_id is None:
             self.retry_ns = now_ns + max(backoff.delay_ns(0), SHORTEST_DELAY_NS)
+            self.awaited_node = "any"
             return None
         return node_id if self.can_send(node_id, connections, now_ns) else None
 

@@ -14,7 +14,7 @@ import threading
 import time
 import tracemalloc
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
@@ -25,6 +25,7 @@ from kbatch import Admin, AsyncAdmin, TopicPartition
 from kbatch.admin import NewTopic, QuotaEntity, TopicListing
 from kbatch.core.admin.security import CreateToken
 from kbatch.core.client.admin_requests import REPEATED
+from kbatch.core.client.connections import Connections
 from kbatch.errors import (
     ROWS,
     AdminClosedError,
@@ -217,6 +218,35 @@ def test_calls_end_at_their_deadlines_whatever_they_wait_for(broker: Broker) -> 
     found = asyncio.run(main())
     expected = [asyncio.CancelledError if number in CANCELLED else KafkaTimeoutError for number in range(40)]
     assert [type(each) for each in found] == expected
+
+
+@pytest.mark.parametrize("stopped", [None, 2])
+@pytest.mark.parametrize(
+    "call", [lambda admin: admin.topics.describe("led"), lambda admin: admin.configs.describe(topic="led")]
+)
+def test_of_many_calls_one_looks_for_a_node_that_takes_requests(
+    call: Callable[[AsyncAdmin], Awaitable[object]], stopped: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All nodes have their limit of requests, and with one away the others do."""
+    looks = 0
+    least_loaded = Connections.least_loaded
+
+    def look(*arguments: Any) -> int | None:
+        nonlocal looks
+        looks += 1
+        return least_loaded(*arguments)
+
+    async def main(servers: str) -> None:
+        async with AsyncAdmin(bootstrap_servers=servers) as admin:
+            await admin.topics.list()
+            await asyncio.gather(*(call(admin) for _ in range(200)))
+
+    monkeypatch.setattr(Connections, "least_loaded", look)
+    with Broker({"led": 1}, nodes=3) as broker:
+        if stopped is not None:
+            broker.stop_node(stopped)
+        asyncio.run(main(broker.bootstrap_servers))
+    assert looks < 200 * 10
 
 
 def test_a_lost_answer_at_the_deadline_says_that_it_may_be_done(broker: Broker, admin: Admin) -> None:
