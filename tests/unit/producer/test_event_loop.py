@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
+import statistics
 import subprocess
 import sys
 import threading
@@ -649,7 +650,8 @@ def test_tasks_share_a_full_buffer(broker: Broker, run: Runner) -> None:
                     sent[number] += 1
 
             await asyncio.gather(*(send_until_all_is_sent(number) for number in range(100)))
-            assert min(sent) >= wanted / 100 / 2, sorted(sent)
+            # 0.12 to 0.24, and 0.47 to 0.8 if tasks only give way
+            assert statistics.pstdev(sent) < 0.35 * statistics.mean(sent), sorted(sent)
 
     run(program())
 
