@@ -87,6 +87,7 @@ async def _look(
     unseen = dict.fromkeys(key for missing in left.values() for key in missing)
     # brokers pass over the names in a message that has ids
     keys = ([key for key in unseen if isinstance(key, UUID)] or list(unseen))[:AT_ONCE]
+    asked = frozenset(keys)
     request = await part._ask(NodeTopics(left, keys), deadline.within(NODE_SECONDS))
     known = part._runtime.engine.snapshot.nodes
     still: dict[int, dict[Any, Any]] = {}
@@ -97,7 +98,7 @@ async def _look(
         not_shown = {
             key: name
             for key, name in missing.items()
-            if key not in keys or not topics.is_shown(key, found.get(key))
+            if key not in asked or not topics.is_shown(key, found.get(key))
         }
         if not_shown:
             still[node_id] = not_shown

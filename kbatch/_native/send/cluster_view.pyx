@@ -42,10 +42,13 @@ cdef class TopicView:
 
 @cython.final
 cdef class ClusterView:
-    """Topics by name, each with its partitions as for `TopicView`."""
+    """Topics by name, each with its partitions: a TopicView, or what that takes."""
 
     def __init__(self, topics=()):
-        self._topics = {name: TopicView(partitions) for name, partitions in dict(topics).items()}
+        self._topics = {
+            name: partitions if isinstance(partitions, TopicView) else TopicView(partitions)
+            for name, partitions in dict(topics).items()
+        }
 
     def partition_count(self, str topic not None):
         """Return 0 if the topic is unknown."""

@@ -26,7 +26,7 @@ KIP-516 (topic ids), KIP-951 (leaders in Produce answers), KIP-899 and KIP-1102 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -135,6 +135,14 @@ class ClusterSnapshot:
         self.cluster_id = cluster_id
         self.controller_id = controller_id
         self.updated_ns = updated_ns
+
+    def changed_since(self, before: ClusterSnapshot) -> Collection[str]:
+        """Return the topics that are not as in an earlier snapshot, at least: their leaders may be others."""
+        old = before.topics
+        if self.nodes is not before.nodes:
+            return self.topics.keys() | old.keys()
+        changed = {name for name, known in self.topics.items() if old.get(name) is not known}
+        return changed | (old.keys() - self.topics.keys())
 
     def partition_count(self, topic: str) -> int:
         """Return the number of partitions; 0 if the topic is unknown."""

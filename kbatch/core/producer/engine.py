@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from kbatch._native.send.cluster_view import ClusterView
+from kbatch._native.send.cluster_view import ClusterView, TopicView
 from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
 from kbatch.core.client.cluster import TopicUse
 from kbatch.core.client.engine import ClientEngine
@@ -115,6 +115,8 @@ class ProducerEngine(ClientEngine):
                 on_change=on_change,
             )
         self._features_of: int | None = None  # the node whose features are to be requested
+        self._published = self._cluster.snapshot
+        self._views: dict[str, TopicView] = {}  # of its topics
 
     # For any thread
 
@@ -250,12 +252,16 @@ class ProducerEngine(ClientEngine):
         return {batch.topic for batch in self._accumulator.incomplete_batches()}
 
     def _cluster_changed(self, snapshot: ClusterSnapshot) -> None:
-        leaders = {
-            topic: [snapshot.leader(topic, partition) for partition in range(len(known.partitions))]
-            for topic, known in snapshot.topics.items()
-        }
-        self._accumulator.publish(ClusterView(leaders))
-        self._sender.leaders_changed()
+        # few topics change: the first record to each of thousands brings a snapshot in which one is new
+        changed = snapshot.changed_since(self._published)
+        self._published = snapshot
+        for topic in changed:
+            if count := snapshot.partition_count(topic):
+                self._views[topic] = TopicView(snapshot.leader(topic, number) for number in range(count))
+            else:
+                self._views.pop(topic, None)
+        self._accumulator.publish(ClusterView(self._views))
+        self._sender.leaders_changed(changed)
 
     def _metadata_answered(self, node_id: int) -> None:
         self._features_of = node_id

@@ -709,12 +709,13 @@ class Sender:
                     self._accumulator.reenqueue(entry.batch, now_ns)
             self._update_gate(state)
 
-    def leaders_changed(self) -> None:
-        """Use the leaders of a new snapshot; they may free batches of busy nodes."""
+    def leaders_changed(self, topics: Collection[str]) -> None:
+        """Use the leaders of topics in a new snapshot; they may free batches of busy nodes."""
         self._is_waiting = False
         self._accumulator.alarm.busy_nodes = frozenset()
         for state in self._states.values():
-            self._look_up(state)
+            if state.topic in topics:
+                self._look_up(state)
             if state.in_flight:
                 self._update_gate(state)
 

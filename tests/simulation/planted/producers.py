@@ -155,11 +155,11 @@ def an_answer_of_an_old_epoch_is_believed(original: Any, self: Sender, state: An
 
 
 @plants(Sender, "leaders_changed")
-def idle_partitions_hear_of_no_change(original: Any, self: Sender) -> None:
+def idle_partitions_hear_of_no_change(original: Any, self: Sender, topics: Any) -> None:
     """Only partitions with batches in flight notice a new leader or a recreated topic."""
     states = self._states
     self._states = {topic_partition: state for topic_partition, state in states.items() if state.in_flight}
-    original(self)
+    original(self, topics)
     self._states = states
 
 
@@ -500,6 +500,12 @@ def a_leader_of_an_old_epoch_is_believed(
         partitions[partition] = partitions[partition]._replace(leader_epoch=leader_epoch - 1)
         entry.known = entry.known._replace(partitions=tuple(partitions))
     return bool(original(self, topic, partition, leader_id, leader_epoch, nodes))
+
+
+@plants(cluster.ClusterSnapshot, "changed_since")
+def only_new_topics_have_changed(original: Any, self: Any, before: Any) -> Any:
+    """Leaders are used as they were when a topic was new."""
+    return {topic for topic in original(self, before) if topic not in before.topics}
 
 
 @plants(cluster.Cluster, "handle_failure")

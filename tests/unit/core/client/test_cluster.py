@@ -250,6 +250,28 @@ def test_unwanted_topics_of_a_response_are_ignored() -> None:
     assert set(known.snapshot.topics) == {"t"}
 
 
+def test_a_snapshot_says_which_topics_have_changed_since_an_earlier_one() -> None:
+    known = knowing(topic("t", [(1, 0)]), topic("u", [(1, 0)]), metadata_max_idle_ms=5000)
+    first = known.snapshot
+    assert set(first.changed_since(first)) == set()
+    known.want("v", 1)
+    update(known, 1, topic("v", [(2, 0)]))
+    second = known.snapshot
+    assert set(second.changed_since(first)) == {"v"}
+    assert known.update_leader("t", 0, 2, 1, [])
+    assert set(known.snapshot.changed_since(second)) == {"t"}
+    assert set(known.snapshot.changed_since(first)) == {"t", "v"}
+    known.want("t", 4 * SECOND)
+    known.want("v", 4 * SECOND)
+    known.request_update(5 * SECOND)
+    fourth = known.snapshot
+    update(known, 5 * SECOND, topic("t", [(2, 1)]), topic("u", [(1, 0)]), topic("v", [(2, 0)]))
+    assert "u" in known.snapshot.changed_since(fourth)  # it is not used any more
+    before = known.snapshot
+    known.rebootstrap(6 * SECOND)  # no node leads anything
+    assert set(known.snapshot.changed_since(before)) == {"t", "v"}
+
+
 # Errors of topics
 
 
