@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from kbatch.core.consumer.share_session import Acknowledge, Key
     from kbatch.errors import KafkaError
 
+_NOTHING = (None, None)
+
 
 class ShareEngine(MemberEngine):
     """The engine of a share consumer.
@@ -63,6 +65,8 @@ class ShareEngine(MemberEngine):
             on_change=self._on_change,
         )
         self._is_leaving = False
+        # the assignment and the topics that the fetcher's partitions are of, if all have names
+        self._named: tuple[object, object] = _NOTHING
         self._unnamed_deadline_ns = NEVER_NS
 
     # For any thread; the caller wakes the owner
@@ -120,6 +124,7 @@ class ShareEngine(MemberEngine):
         def leave(call: Call, now_ns: int) -> None:
             self._is_leaving = True
             self._acquirer.close()
+            self._named = _NOTHING
             self._leave_calls.append(call)
 
         self.call(call, leave)
@@ -176,16 +181,20 @@ class ShareEngine(MemberEngine):
 
     def _name_assignment(self, now_ns: int) -> None:
         """Pass the assignment to the fetcher, as far as the names of its topics are known."""
+        assignment, topics = self._member.assignment, self._cluster.snapshot.topics
+        if self._named[0] is assignment and self._named[1] is topics:
+            return
         self._unnamed_deadline_ns = NEVER_NS
         partitions: dict[Key, TopicPartition] = {}
         unnamed = []
-        for topic_id, indexes in self._member.assignment.items():
+        for topic_id, indexes in assignment.items():
             name = self._topic_ids.name_of(topic_id)
             if name is None:
                 unnamed.append(topic_id)
             else:
                 partitions.update(((topic_id, each), TopicPartition(name, each)) for each in indexes)
         self._acquirer.partitions = partitions
+        self._named = _NOTHING if unnamed else (assignment, topics)
         if unnamed:
             self._topic_ids.request(unnamed, now_ns)
             self._unnamed_deadline_ns = self._topic_ids.deadline_ns

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from kbatch._native.fetch.frames import FramePool
     from kbatch.config import ConsumerConfig
     from kbatch.core.client.backoff import ExponentialBackoff
-    from kbatch.core.client.cluster import Cluster
+    from kbatch.core.client.cluster import Cluster, ClusterSnapshot
     from kbatch.core.client.connections import Connections, Request, Response
     from kbatch.core.consumer.fetch_metrics import ShareFetchMetrics
 
@@ -129,6 +129,27 @@ class _Attempt:
         return read_response(request, frame)
 
 
+class _Led(NamedTuple):
+    """Which node leads what of an assignment, by a snapshot.
+
+    Attributes
+    ----------
+    partitions : dict[Key, TopicPartition]
+    snapshot : ClusterSnapshot
+    by_node : dict[int, frozenset[Key]]
+    leaderless : frozenset of str
+        Topics with partitions that no node leads.
+    until_ns : int
+        When the first of those comes back that have a back-off after an error.
+    """
+
+    partitions: Mapping[Key, TopicPartition]
+    snapshot: ClusterSnapshot
+    by_node: dict[int, frozenset[Key]]
+    leaderless: frozenset[str]
+    until_ns: int
+
+
 class ShareFetcher:
     """The sessions of a member with all nodes.
 
@@ -180,6 +201,7 @@ class ShareFetcher:
         self._sessions: dict[int, ShareSession] = {}
         self._names: dict[Key, TopicPartition] = {}  # of everything that was ever assigned
         self._retried: dict[Key, Retried] = {}  # partitions that had errors
+        self._led: _Led | None = None
         self._is_closing = False
         self.partitions: dict[Key, TopicPartition] = {}
         self._ran_ns = 0
@@ -252,22 +274,44 @@ class ShareFetcher:
     def _look_again(self, when_ns: int) -> None:
         self.deadline_ns = min(self.deadline_ns, when_ns)
 
-    def _wanted(self, now_ns: int) -> dict[int, frozenset[Key]]:
-        """Return what to acquire from which node."""
+    def _wanted(self, now_ns: int) -> Mapping[int, frozenset[Key]]:
+        """Return what to acquire from which node. There may be thousands of partitions, so that is worked out
+        again only if something has changed.
+        """
+        if not self.wanted_records:
+            return {}
+        led = self._led
+        if (
+            led is None
+            or led.partitions is not self.partitions
+            or led.snapshot is not self._cluster.snapshot
+            or now_ns >= led.until_ns
+        ):
+            led = self._led = self._find_leaders(now_ns)
+        self._look_again(led.until_ns)
+        for topic in led.leaderless:
+            self._cluster.want(topic, now_ns)
+            self._cluster.request_update(now_ns)
+        return led.by_node
+
+    def _find_leaders(self, now_ns: int) -> _Led:
+        """Return the leaders of all partitions without a back-off."""
+        snapshot, until_ns = self._cluster.snapshot, NEVER_NS
         found: dict[int, set[Key]] = {}
-        if self.wanted_records:
-            self._names.update(self.partitions)
-            for key, partition in self.partitions.items():
-                not_before_ns = self._retried[key].not_before_ns if key in self._retried else 0
-                leader, _ = self._cluster.snapshot.leader(*partition)
-                if now_ns < not_before_ns:
-                    self._look_again(not_before_ns)
-                elif leader < 0:
-                    self._cluster.want(partition.topic, now_ns)
-                    self._cluster.request_update(now_ns)
-                else:
-                    found.setdefault(leader, set()).add(key)
-        return {node_id: frozenset(keys) for node_id, keys in found.items()}
+        leaderless = set()
+        self._names.update(self.partitions)
+        for key, partition in self.partitions.items():
+            not_before_ns = self._retried[key].not_before_ns if key in self._retried else 0
+            if now_ns < not_before_ns:
+                until_ns = min(until_ns, not_before_ns)
+                continue
+            leader, _ = snapshot.leader(*partition)
+            if leader < 0:
+                leaderless.add(partition.topic)
+            else:
+                found.setdefault(leader, set()).add(key)
+        by_node = {node_id: frozenset(keys) for node_id, keys in found.items()}
+        return _Led(self.partitions, snapshot, by_node, frozenset(leaderless), until_ns)
 
     def _expire(self, session: ShareSession, now_ns: int) -> None:
         """Fail acknowledgements whose time is up."""
@@ -499,6 +543,7 @@ class ShareFetcher:
             is_led_elsewhere = self._note_leader(key, answer, nodes, now_ns)
         retried = self._retried.setdefault(key, Retried())
         retried.back_off(self._backoff, now_ns, at_once=RETRIES_AT_ONCE if is_led_elsewhere else 0)
+        self._led = None
 
 
 def _released() -> KafkaError:

@@ -116,6 +116,8 @@ class ShareSession(Retried):
     def request(self, wanted: frozenset[Key]) -> tuple[frozenset[Key], frozenset[Key]]:
         """Return what the next request adds and forgets, so that the session has these partitions."""
         known, self._known = self._known if self.is_open else frozenset(), wanted
+        if known is wanted:
+            return frozenset(), frozenset()
         return wanted - known, known - wanted
 
     def handle_answer(self) -> None:

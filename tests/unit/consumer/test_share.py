@@ -15,6 +15,7 @@ from kbatch._native.fetch.budget import Budget, FrameShare
 from kbatch.config import ConsumerConfig
 from kbatch.config.readers import NOT_FOR_SHARE_GROUPS
 from kbatch.consumer.acquired import GAP, AcquiredRecords
+from kbatch.core.client.cluster import ClusterSnapshot
 from kbatch.core.consumer.share_engine import ShareEngine
 from kbatch.core.consumer.share_fetcher import Acquired, ShareFailed
 from kbatch.core.consumer.share_session import AcquiredAt
@@ -147,6 +148,28 @@ def test_second_thread_is_refused_and_close_ends_a_poll() -> None:
         consumer.subscribe(["t"])
     consumer.close()
     assert consumer.metrics()
+
+
+def test_a_poll_that_waits_does_not_look_at_all_partitions_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, leader = 0, ClusterSnapshot.leader
+
+    def look(*arguments: Any) -> tuple[int, int]:
+        nonlocal looks
+        looks += 1
+        return leader(*arguments)
+
+    monkeypatch.setattr(ClusterSnapshot, "leader", look)
+    with (
+        Broker(topics={"t": 200}) as broker,
+        consumer_of(broker.bootstrap_servers, fetch_max_wait_ms=10) as consumer,
+    ):
+        consumer.subscribe(["t"])
+        until(lambda: len(consumer.poll(0.01)) == 0 and len(consumer._engine.assigned) == 200)
+        consumer.poll(0.01)
+        looks = 0
+        for _ in range(50):
+            consumer.poll(0.01)
+        assert looks < 200 * 10
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
