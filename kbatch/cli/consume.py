@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kbatch.cli.closed_pipes import ended_by_closed_output
 from kbatch.cli.members import TopicMember, check_topics, open_member
 from kbatch.cli.name_choice import NameChoice
 from kbatch.cli.name_completion import complete_groups, complete_topics
@@ -290,7 +291,8 @@ def _write(
     is_shown: bool | None = options["progress"]
     if is_shown is None and path is None and is_terminal(sys.stdout):
         is_shown = False  # the records show how far it is
-    with ProgressBar("records", is_shown=is_shown) as bar:
+    waits = options["follow"] and path is None
+    with ProgressBar("records", is_shown=is_shown) as bar, ended_by_closed_output(waits=waits):
 
         def show(progress: ReadProgress) -> None:
             bar.show(progress.position, progress.total, progress.rows)
@@ -309,7 +311,8 @@ def _write_of_group(
     batches = member.batches(commits=path is None, columns=selection.read, **selection.used)
     schema = None if selection.projection.missing_types else selection.projection.schema
     try:
-        selection.write(member.counted(selection.passing(batches)), form, path, schema)
+        with ended_by_closed_output(waits=follows and path is None):
+            selection.write(member.counted(selection.passing(batches)), form, path, schema)
     except KeyboardInterrupt:
         if follows and path is not None and selection.is_whole:  # Ctrl-C is how these end
             member.commit_before()

@@ -287,6 +287,19 @@ def test_closed_pipe_ends_the_command_quietly() -> None:
             assert process.wait() == 1
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [(), ("--group", "g")])
+def test_closed_pipe_ends_a_command_that_follows_also_without_a_record(options: tuple[str, ...]) -> None:
+    with Broker({"piped": 1}) as broker, Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send("piped", b"first").result()
+        with start(broker, "consume", "piped", "--follow", "--from", "earliest", *options) as process:
+            assert process.stdout is not None and process.stderr is not None
+            assert b"first" in process.stdout.readline()
+            process.stdout.close()
+            assert process.stderr.read() == b""
+            assert process.wait() == 1
+
+
 def test_progress_bar_is_for_terminals_unless_requested(broker: Broker) -> None:
     shown = run(broker, "consume", TOPIC, "--count", "--progress")
     assert shown.stdout == "30\n" and "100% 30 records" in shown.stderr
