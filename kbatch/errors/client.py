@@ -230,8 +230,8 @@ class PartialSendError(KafkaError):
 
     def __init__(self, deliveries: Sequence[Any], index: int, cause: Exception) -> None:
         super().__init__(
-            f"the record at index {index} was refused: {cause}; those before it were accepted, none from "
-            f"index {index} on was"
+            f"the record at index {index} was refused: {cause}; those before it were accepted: after the "
+            f"cause is mended, send the rest, from index {index} on"
         )
         self.deliveries = deliveries
         self.index = index

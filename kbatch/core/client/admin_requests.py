@@ -157,8 +157,8 @@ class AdminRequest(Call):
     on_end : callable
         Called at the end of the call, by the engine's owner.
     awaited : Hashable
-        What all its items wait for that another request may take first, such as a node; None if that is not
-        so.
+        What all its items wait for that another request may take first: a node for a kind of route, or any
+        for a kind of message; None if that is not so.
     kind : type of Message
     route : Route
     highest_version : int
@@ -297,6 +297,7 @@ class AdminRequests:
         # of these: those that each run looks at; and those that await what another request may take first
         self._active: dict[AdminRequest, None] = {}
         self._awaiting: dict[Hashable, dict[AdminRequest, None]] = {}
+        self._cluster_version = cluster.version
         self._expires_ns = NEVER_NS  # the first deadline, or an earlier time
 
     def submit(self, request: AdminRequest, now_ns: int) -> None:
@@ -314,6 +315,9 @@ class AdminRequests:
         """Send what can be sent now."""
         if now_ns >= self._expires_ns:
             self._expire_all(now_ns)
+        if self._cluster_version != self._paths.cluster.version:
+            self._cluster_version = self._paths.cluster.version
+            self._look_at_all()
         for awaited in list(self._awaiting):
             self._send_awaiting(awaited, now_ns)
         self._send_active(now_ns)
@@ -349,6 +353,11 @@ class AdminRequests:
             self._active[request] = None
 
     # Sending
+
+    def _look_at_all(self) -> None:
+        """Let the next run look at all requests: by new metadata, others than the first may be sent."""
+        queues, self._awaiting = self._awaiting, {}
+        self._active = {request: None for queue in (*queues.values(), self._active) for request in queue}
 
     def _send_awaiting(self, awaited: Hashable, now_ns: int) -> None:
         """Send requests that await something, until one still does: of thousands of calls, one looks for
@@ -402,8 +411,12 @@ class AdminRequests:
             if node_id is not None:
                 by_node.setdefault(node_id, []).append(parcel)
             elif len(request.parcels) == 1 and pending.awaited_node is not None:
-                # any node will do: the least loaded one takes none, so no other does
-                request.awaited = request.kind.__name__ if destination is None else pending.awaited_node
+                # what would be refused, too, where the first is
+                request.awaited = (
+                    (request.kind, pending.avoided_nodes)
+                    if destination is None
+                    else (type(request.route), pending.awaited_node)
+                )
         for node_id, parcels in by_node.items():
             self._send_to(request, node_id, parcels, now_ns)
 

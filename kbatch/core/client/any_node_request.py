@@ -34,7 +34,7 @@ class AnyNodeRequest(Retried):
     error : KafkaError | None
         The reason why there will be no node for it.
     awaited_node : int, "any" or None
-        The node that it waits for, or all of which none takes a request now; None if it waits for none.
+        The node that it waits for; "any" while no node takes a request; None if it waits for neither.
     avoided_nodes : frozenset of int
         The nodes that others should be tried before.
     """

@@ -137,7 +137,7 @@ class ClusterSnapshot:
         self.updated_ns = updated_ns
 
     def changed_since(self, before: ClusterSnapshot) -> Collection[str]:
-        """Return the topics that are not as in an earlier snapshot, at least: their leaders may be others."""
+        """Return all topics whose partitions or leaders differ from an earlier snapshot, and perhaps more."""
         old = before.topics
         if self.nodes is not before.nodes:
             return self.topics.keys() | old.keys()

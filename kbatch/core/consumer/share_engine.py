@@ -65,7 +65,7 @@ class ShareEngine(MemberEngine):
             on_change=self._on_change,
         )
         self._is_leaving = False
-        # the assignment and the topics that the fetcher's partitions are of, if all have names
+        # the assignment and the topics from which the fetcher has its partitions, if all have names
         self._named: tuple[object, object] = _NOTHING
         self._unnamed_deadline_ns = NEVER_NS
 

@@ -129,8 +129,8 @@ class _Attempt:
         return read_response(request, frame)
 
 
-class _Led(NamedTuple):
-    """Which node leads what of an assignment, by a snapshot.
+class _Leaders(NamedTuple):
+    """Which node leads which partitions of an assignment, by a snapshot.
 
     Attributes
     ----------
@@ -140,7 +140,7 @@ class _Led(NamedTuple):
     leaderless : frozenset of str
         Topics with partitions that no node leads.
     until_ns : int
-        When the first of those comes back that have a back-off after an error.
+        When the first back-off of a partition ends.
     """
 
     partitions: Mapping[Key, TopicPartition]
@@ -201,7 +201,7 @@ class ShareFetcher:
         self._sessions: dict[int, ShareSession] = {}
         self._names: dict[Key, TopicPartition] = {}  # of everything that was ever assigned
         self._retried: dict[Key, Retried] = {}  # partitions that had errors
-        self._led: _Led | None = None
+        self._led: _Leaders | None = None
         self._is_closing = False
         self.partitions: dict[Key, TopicPartition] = {}
         self._ran_ns = 0
@@ -294,8 +294,8 @@ class ShareFetcher:
             self._cluster.request_update(now_ns)
         return led.by_node
 
-    def _find_leaders(self, now_ns: int) -> _Led:
-        """Return the leaders of all partitions without a back-off."""
+    def _find_leaders(self, now_ns: int) -> _Leaders:
+        """Return the leaders of the partitions that are not backed off."""
         snapshot, until_ns = self._cluster.snapshot, NEVER_NS
         found: dict[int, set[Key]] = {}
         leaderless = set()
@@ -311,7 +311,7 @@ class ShareFetcher:
             else:
                 found.setdefault(leader, set()).add(key)
         by_node = {node_id: frozenset(keys) for node_id, keys in found.items()}
-        return _Led(self.partitions, snapshot, by_node, frozenset(leaderless), until_ns)
+        return _Leaders(self.partitions, snapshot, by_node, frozenset(leaderless), until_ns)
 
     def _expire(self, session: ShareSession, now_ns: int) -> None:
         """Fail acknowledgements whose time is up."""
