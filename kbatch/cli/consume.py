@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kbatch.cli.closed_pipes import ended_by_closed_output
+from kbatch.cli.interrupts import ended_by_closed_output
 from kbatch.cli.members import TopicMember, check_topics, open_member
 from kbatch.cli.name_choice import NameChoice
 from kbatch.cli.name_completion import complete_groups, complete_topics

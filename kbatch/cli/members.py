@@ -69,6 +69,8 @@ class TopicMember:
         consumer.subscribe(choice.subscription, on_assigned=self._take)
 
     def _take(self, partitions: list[TopicPartition]) -> None:
+        for each in partitions:  # others may have committed more of them since
+            self._after.pop(each, None)
         self._ends.update(self._consumer.end_offsets(partitions))
         self._assigned_at = time.monotonic()
 
@@ -89,7 +91,7 @@ class TopicMember:
             yield from (each for each in table.to_batches() if each.num_rows)
             if commits and table.num_rows:
                 self.commit()
-            elif table.num_rows:
+            elif self._follows and table.num_rows:
                 self._after = self._positions()
 
     def _positions(self) -> dict[TopicPartition, int]:

@@ -13,6 +13,7 @@ import click
 import pyarrow as pa
 
 from kbatch.cli.conditions import ConditionError, columns_of, condition_of
+from kbatch.cli.interrupts import interrupts_held
 from kbatch.cli.options import COLUMNS
 from kbatch.cli.outputs import BINARY, output_of
 from kbatch.consumer.projection import ERROR_SUFFIX, Projection
@@ -99,6 +100,7 @@ class Selection:
                     break
         except BaseException as error:  # what there is becomes a file, also after Ctrl-C
             if not first:
+                self.is_whole = True
                 raise
             batches = _raising(error)
         if not first:
@@ -121,10 +123,12 @@ class Selection:
             output = output_of(form)(file, pa.schema(fields))
             try:
                 for batch in batches:
-                    output.write(batch)
+                    with interrupts_held(is_file=path is not None):
+                        output.write(batch)
             finally:
-                output.close()
-                self.is_whole = not self._holds
+                with interrupts_held(is_file=path is not None):
+                    output.close()
+                    self.is_whole = not self._holds
 
 
 def _raising(error: BaseException) -> Iterator[Never]:

@@ -252,7 +252,7 @@ def test_of_many_calls_one_looks_for_a_node_that_takes_requests(
 def test_a_call_does_not_wait_for_a_former_leader_with_others() -> None:
     first, second = TopicPartition("led", 0), TopicPartition("led", 1)
 
-    async def main(broker: Broker) -> int:
+    async def main(broker: Broker) -> None:
         async with AsyncAdmin(bootstrap_servers=broker.bootstrap_servers, metadata_max_age_ms=50) as admin:
             await admin.topics.offsets({first: "latest"})  # metadata know the leaders
             broker.pause_node(1)
@@ -260,15 +260,14 @@ def test_a_call_does_not_wait_for_a_former_leader_with_others() -> None:
             moved = asyncio.ensure_future(admin.topics.offsets({second: "latest"}))
             await asyncio.sleep(0)
             broker.move_leader("led", 1, 0)
-            found = await moved  # the node has its limit of requests, which it does not answer
+            await moved  # the other node has its limit of requests, which it does not answer
             broker.resume_node(1)
             await asyncio.gather(*calls)
-            return found[second].offset
 
     with Broker({"led": 2}, nodes=2, session_timeout_ms=10 * HANG_MS) as broker:
         for partition in range(2):
             broker.move_leader("led", partition, 1)
-        assert asyncio.run(main(broker)) == 0
+        asyncio.run(main(broker))
 
 
 def test_a_lost_answer_at_the_deadline_says_that_it_may_be_done(broker: Broker, admin: Admin) -> None:

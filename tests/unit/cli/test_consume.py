@@ -50,14 +50,16 @@ def consumed(broker: Broker, *arguments: object, topic: str = TOPIC) -> list[dic
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
-def start(broker: Broker, *arguments: str) -> subprocess.Popen[bytes]:
-    """Start a separate process, which Ctrl-C ends even if these tests run in the background."""
+def start(broker: Broker, *arguments: str, ignores: bool = False) -> subprocess.Popen[bytes]:
+    """Start a separate process, which Ctrl-C ends even if these tests run in the background; or one that
+    `ignores` it.
+    """
     return subprocess.Popen(
         [sys.executable, "-m", "kbatch.cli", *arguments, "-b", broker.bootstrap_servers],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN if ignores else signal.SIG_DFL),
     )
 
 
@@ -288,11 +290,16 @@ def test_closed_pipe_ends_the_command_quietly() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("ignores", [False, True])
 @pytest.mark.parametrize("options", [(), ("--group", "g")])
-def test_closed_pipe_ends_a_command_that_follows_also_without_a_record(options: tuple[str, ...]) -> None:
+def test_closed_pipe_ends_a_command_that_follows_also_without_a_record(
+    options: tuple[str, ...], ignores: bool
+) -> None:
+    """A shell's background jobs ignore Ctrl-C."""
+    call = ("consume", "piped", "--follow", "--from", "earliest", *options)
     with Broker({"piped": 1}) as broker, Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
         producer.send("piped", b"first").result()
-        with start(broker, "consume", "piped", "--follow", "--from", "earliest", *options) as process:
+        with start(broker, *call, ignores=ignores) as process:
             assert process.stdout is not None and process.stderr is not None
             assert b"first" in process.stdout.readline()
             process.stdout.close()

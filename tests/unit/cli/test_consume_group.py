@@ -12,7 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kbatch import Consumer, Producer, TopicReader
+from kbatch import Consumer, Producer, TopicPartition, TopicReader
+from kbatch.cli.members import TopicMember
+from kbatch.cli.name_choice import NameChoice
+from kbatch.cli.outputs import ParquetOutput
 from kbatch.testing import Broker
 from tests.support.patience import until
 from tests.unit.cli.test_consume import consumed, run, start
@@ -125,6 +128,61 @@ def test_a_file_has_also_what_had_no_type_yet(
     result = run(broker, "consume", "removed", "-g", GROUP, *options)
     assert (result.exit_code, committed(broker)) == (130, 1)
     assert pq.read_table(path)["value"].to_pylist() == [None]
+
+
+def test_ctrl_c_while_a_file_is_written_leaves_it_whole(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_table = pq.ParquetWriter.write_table
+
+    def interrupted(*arguments: Any) -> None:
+        write_table(*arguments)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", interrupted)
+    monkeypatch.setattr(ParquetOutput, "ROWS", 1)
+    path = tmp_path / "events.parquet"
+    assert follow(broker, "-o", path) == 130
+    rows = pq.read_table(path, columns=["partition", "offset"]).to_pylist()
+    assert len(rows) == len({tuple(row.values()) for row in rows}) >= max(1, committed(broker))
+
+
+def test_what_others_have_read_since_is_not_committed() -> None:
+    partition = TopicPartition(TOPIC, 0)
+
+    class Assigned:
+        """A consumer that has read ten records, and loses its partition for a while."""
+
+        committed: Any = None
+
+        def subscribe(self, topics: Any, on_assigned: Any) -> None:
+            self.on_assigned = on_assigned
+
+        def end_offsets(self, partitions: Any) -> dict[TopicPartition, int]:
+            return dict.fromkeys(partitions, 30)
+
+        def poll_table(self, *arguments: Any, **keywords: Any) -> pa.Table:
+            return pa.table({"offset": range(10)})
+
+        def assignment(self) -> set[TopicPartition]:
+            return {partition}
+
+        def position(self, partition: TopicPartition, timeout: float) -> int:
+            return 10
+
+        def commit(self, offsets: Any) -> None:
+            self.committed = offsets
+
+    consumer: Any = Assigned()
+    member = TopicMember(consumer, NameChoice([TOPIC]), follows=True, most=None)
+    consumer.on_assigned([partition])
+    batches = member.batches(commits=False)
+    next(batches), next(batches)
+    member.commit_before()
+    assert consumer.committed == {partition: 10}
+    consumer.on_assigned([partition])
+    member.commit_before()
+    assert consumer.committed == {}
 
 
 @pytest.mark.parametrize("part", ["write", "close"])
