@@ -50,7 +50,7 @@ def url() -> Iterator[str]:
 
 
 def client_of(url: str) -> SchemaRegistry:
-    return SchemaRegistry(url, retries=0, unknown_id_seconds=0)
+    return SchemaRegistry(url, unknown_id_seconds=0)  # it repeats calls whose answer is lost
 
 
 def outcomes(url: str) -> Outcomes:
@@ -139,7 +139,7 @@ def pair(url: str, name: str) -> tuple[Any, Any, Any, Any, Any]:
     from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
     from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 
-    theirs = SchemaRegistryClient({"url": url})
+    theirs = SchemaRegistryClient({"url": url, "timeout": 20})  # else it waits for ever, if an answer is lost
     conf = {"subject.name.strategy.type": "TOPIC"}
     options: dict[str, Any] = {"registry": client_of(url), "register": True}
     if name == "avro":

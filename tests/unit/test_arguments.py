@@ -76,7 +76,11 @@ def timed_calls() -> list[Any]:
 
 @pytest.mark.parametrize(("client", "name", "parameter"), timed_calls())
 def test_every_call_with_a_limit_judges_it_before_it_begins(client: Any, name: str, parameter: str) -> None:
-    needs_partitions = {"committed": ([PLACE],), "committed_offsets": ("readers", [PLACE])}
+    needs_partitions = {
+        "committed": ([PLACE],),
+        "committed_offsets": ("readers", [PLACE]),
+        "position": (PLACE,),
+    }
     settings = CLIENTS[client] | NOWHERE
     if name.endswith("transaction") or name.endswith("transactions"):
         settings["transactional_id"] = "writer"
