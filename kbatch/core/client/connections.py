@@ -368,8 +368,9 @@ class Connections:
         """Return the node for a request that any node answers; None means wait.
 
         It is a ready one with the fewest requests in flight. If none is ready, it is one that connects, or
-        else the one with the oldest attempt that is not backed off. A node that lacks a request of this
-        `kind` is the last resort, and so are those that are `avoided`.
+        that is not backed off: the one with the fewest failures in a row, of these one that connects, or
+        else the one with the oldest attempt. A node that lacks a request of this `kind` is the last resort,
+        and so are those that are `avoided`.
         """
         candidates = self._candidates
         if kind is not None:

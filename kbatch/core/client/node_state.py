@@ -201,6 +201,11 @@ class NodeState:
         """True if it is on the way to READY."""
         return self.state in _PREPARING
 
+    @property
+    def is_silent(self) -> bool:
+        """True if its new connection has not answered ApiVersions for so long that this was logged."""
+        return self.state is ConnectionState.CHECKING_API_VERSIONS and self.setup_deadline_ns == NEVER_NS
+
     def can_connect(self, now_ns: int) -> bool:
         """True if a connection may be attempted."""
         return self.state is ConnectionState.DISCONNECTED and now_ns >= self.not_before_ns
@@ -333,17 +338,21 @@ def least_loaded(
     states: Sequence[NodeState], max_in_flight: int, random: Random, now_ns: int
 ) -> NodeState | None:
     """Return the node for a request that any node answers; see `Connections.least_loaded`."""
-    ready = preparing = idle = None
-    fewest = max_in_flight
     start = random.randrange(len(states))
-    for state in (*states[start:], *states[:start]):
-        if state.can_send(max_in_flight, now_ns):
-            if state.in_flight_count < fewest:
-                ready, fewest = state, state.in_flight_count
-        elif state.is_preparing:
-            preparing = state
-        elif (state.can_connect(now_ns) or state.is_expired(now_ns)) and (
-            idle is None or state.attempted_ns < idle.attempted_ns
-        ):
-            idle = state
-    return ready or preparing or idle
+    rotated = (*states[start:], *states[:start])
+    ready = [state for state in rotated if state.can_send(max_in_flight, now_ns)]
+    if ready:
+        return min(ready, key=lambda state: state.in_flight_count)
+    others = [
+        state
+        for state in rotated
+        if state.is_preparing or state.can_connect(now_ns) or state.is_expired(now_ns)
+    ]
+    return min(others, key=_hopelessness, default=None)
+
+
+def _hopelessness(state: NodeState) -> tuple[int, bool, int]:
+    """Return what orders nodes that are not ready, the best one first. A node that connects comes before
+    others only if these have failed as often: one that hangs accepts connections, and answers nothing.
+    """
+    return state.failures + state.is_silent, not state.is_preparing, state.attempted_ns

@@ -253,7 +253,9 @@ def test_a_call_does_not_wait_for_a_former_leader_with_others() -> None:
     first, second = TopicPartition("led", 0), TopicPartition("led", 1)
 
     async def main(broker: Broker) -> None:
-        async with AsyncAdmin(bootstrap_servers=broker.bootstrap_servers, metadata_max_age_ms=50) as admin:
+        # a request for metadata may be lost where the node is paused
+        keys: dict[str, Any] = {"metadata_max_age_ms": 50, "request_timeout_ms": 2_000}
+        async with AsyncAdmin(bootstrap_servers=broker.bootstrap_servers, **keys) as admin:
             await admin.topics.offsets({first: "latest"})  # metadata know the leaders
             broker.pause_node(1)
             calls = [asyncio.ensure_future(admin.topics.offsets({first: "latest"})) for _ in range(20)]

@@ -940,6 +940,24 @@ def test_N10_ready_nodes_come_first_then_connecting_then_idle() -> None:
     assert shell.connections.least_loaded(shell.now_ns) == 3
 
 
+def test_N10_others_come_before_a_node_that_hangs_while_it_connects() -> None:
+    shell = cluster()
+    shell.connect(1)
+
+    def chosen() -> set[int | None]:
+        return {shell.connections.least_loaded(shell.now_ns) for _ in range(20)}
+
+    assert chosen() == {1}
+    shell.advance(6 * SECOND)  # it has not answered ApiVersions
+    assert chosen() == {2, 3}
+    shell.close(shell.begin(2), REFUSED)
+    shell.advance(SECOND)
+    shell.begin(2)
+    assert chosen() == {3}  # neither has 2 while it is tried again
+    shell.close(shell.begin(3), REFUSED)
+    assert chosen() <= {1, 2}
+
+
 def test_N10_no_node_is_chosen_if_none_is_available() -> None:
     shell = Shell(bootstrap_servers="a:9092,b:9092")
     for node_id in (-1, -2):
