@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from kbatch.core.client.backoff import NEVER_NS, SHORTEST_DELAY_NS, ExponentialBackoff, Retried
+from kbatch.core.client.node_state import SLOW_NS
 
 if TYPE_CHECKING:
     from kbatch.core.client.cluster import Cluster
@@ -82,7 +83,10 @@ class AnyNodeRequest(Retried):
             self.retry_ns = now_ns + max(backoff.delay_ns(0), SHORTEST_DELAY_NS)
             self.awaited_node = "any"
             return None
-        return node_id if self.can_send(node_id, connections, now_ns) else None
+        if self.can_send(node_id, connections, now_ns):
+            return node_id
+        self.retry_ns = min(self.retry_ns, now_ns + SLOW_NS)  # there may be a better one then
+        return None
 
     def can_send(self, node_id: int, connections: Connections, now_ns: int) -> bool:
         """True if the node takes a request now. If not, begin a connection or wait for it."""

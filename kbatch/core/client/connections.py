@@ -369,8 +369,8 @@ class Connections:
 
         It is a ready one with the fewest requests in flight. If none is ready, it is one that connects, or
         that is not backed off: the one with the fewest failures in a row, of these one that connects, or
-        else the one with the oldest attempt. A node that lacks a request of this `kind` is the last resort,
-        and so are those that are `avoided`.
+        else the one with the oldest attempt. To connect for SLOW_NS counts as a failure. A node that lacks a
+        request of this `kind` is the last resort, and so are those that are `avoided`.
         """
         candidates = self._candidates
         if kind is not None:
@@ -734,6 +734,7 @@ class Connections:
             self._try_address(state, now_ns)
             return
         state.transition(ConnectionEvent.RESOLVE)
+        state.attempted_ns = now_ns
         self._set_setup_deadline(state, now_ns)
         name = state.node.host, state.node.port
         if not 0 <= state.node.port <= _MAX_PORT:  # name servers would take the rest of a division

@@ -17,11 +17,14 @@ from random import Random
 
 from kbatch.core.client.actions import Address
 from kbatch.core.client.api_versions import ApiVersions
-from kbatch.core.client.backoff import NEVER_NS
+from kbatch.core.client.backoff import NEVER_NS, NS_PER_MS
 from kbatch.core.client.cluster import Node
 from kbatch.core.client.connection import Connection
 from kbatch.errors import IllegalStateError, KafkaError
 from kbatch.protocol.structs import Message
+
+# The time after which a new connection that is not ready does not keep others from being tried.
+SLOW_NS = 1_000 * NS_PER_MS
 
 
 class ConnectionState(Enum):
@@ -92,7 +95,7 @@ class NodeState:
     untried : deque of Address
         The addresses of the node's name that are left in this round.
     attempted_ns : int
-        When a connection was last tried or lost; of equal nodes the one with the oldest attempt is next.
+        When a connection was last begun or lost; of equal nodes the one with the oldest attempt is next.
     failures, setup_failures : int
         Failed rounds in a row, and addresses in a row that did not answer.
     waited_ns, not_before_ns : int
@@ -201,10 +204,12 @@ class NodeState:
         """True if it is on the way to READY."""
         return self.state in _PREPARING
 
-    @property
-    def is_silent(self) -> bool:
-        """True if its new connection has not answered ApiVersions for so long that this was logged."""
-        return self.state is ConnectionState.CHECKING_API_VERSIONS and self.setup_deadline_ns == NEVER_NS
+    def is_slow(self, now_ns: int) -> bool:
+        """True if its new connection is not ready for long, and not for what the client itself does first."""
+        connection, login = self.connection, None if self.connection is None else self.connection.login
+        awaits_client = connection is not None and (connection.awaited or (login and login.awaits_token))
+        is_new = self.is_preparing and not self.is_established
+        return is_new and not awaits_client and now_ns - self.attempted_ns >= SLOW_NS
 
     def can_connect(self, now_ns: int) -> bool:
         """True if a connection may be attempted."""
@@ -348,11 +353,11 @@ def least_loaded(
         for state in rotated
         if state.is_preparing or state.can_connect(now_ns) or state.is_expired(now_ns)
     ]
-    return min(others, key=_hopelessness, default=None)
+    return min(others, key=lambda state: _hopelessness(state, now_ns), default=None)
 
 
-def _hopelessness(state: NodeState) -> tuple[int, bool, int]:
+def _hopelessness(state: NodeState, now_ns: int) -> tuple[int, bool, int]:
     """Return what orders nodes that are not ready, the best one first. A node that connects comes before
     others only if these have failed as often: one that hangs accepts connections, and answers nothing.
     """
-    return state.failures + state.is_silent, not state.is_preparing, state.attempted_ns
+    return state.failures + state.is_slow(now_ns), not state.is_preparing, state.attempted_ns
