@@ -283,7 +283,7 @@ class CsvSource:
 
         try:
             names = next(csv.reader(lines(), delimiter=self._delimiter, strict=True), [])
-        except (csv.Error, UnicodeDecodeError) as error:
+        except (csv.Error, UnicodeDecodeError, EOFError) as error:
             raise UnreadableError(
                 f"its first line, the names of the columns, cannot be read: {error}"
             ) from error
@@ -310,11 +310,12 @@ class CsvSource:
             sound = batch
             if self._broken is not None and self._broken[0] < row + batch.num_rows:
                 sound = batch.slice(0, self._broken[0] - row)
+            sound = self._decoded(sound, row)
             for first in range(0, sound.num_rows, PIECE_ROWS):
                 fields = sound.slice(first, PIECE_ROWS)
                 yield RowBlock(row + first, fields, self._values(fields, roles), self._raw.position)
             row += sound.num_rows
-            if sound is not batch:
+            if sound.num_rows < batch.num_rows:
                 break
         if self._broken is not None:
             raise BrokenRowError("row {}: {}".format(*self._broken))
@@ -342,12 +343,29 @@ class CsvSource:
                 delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=self._refuse
             ),
             convert_options=pa_csv.ConvertOptions(
-                column_types=dict.fromkeys(self.names, pa.large_string()),
+                column_types=dict.fromkeys(self.names, pa.large_binary()),
                 null_values=[""],
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
             ),
         )
+
+    def _decoded(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+        """Return cells as text, up to the first row with one that is none. Arrow, which could read cells as
+        text, would give no row of its block then.
+        """
+        try:
+            columns = [column.cast(pa.large_string()) for column in batch.columns]
+        except pa.ArrowInvalid:
+            at, name = next(
+                (at, name)
+                for at, row in enumerate(batch.to_pylist())
+                for name, cell in row.items()
+                if cell is not None and not _is_text(cell)
+            )
+            self._broken = first_row + at, f"{name} is not UTF-8: {batch[name][at].as_py()[:200]!r}"
+            return self._decoded(batch.slice(0, at), first_row)
+        return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
     def _refuse(self, row: Any) -> str:
         if self._broken is None:
@@ -369,6 +387,14 @@ class CsvSource:
         if not self._infers:
             return quoted(cells)
         return pc.if_else(pc.match_substring_regex(cells, _JSON_LITERAL), cells, quoted(cells))
+
+
+def _is_text(cell: bytes) -> bool:
+    try:
+        cell.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 class _UnreadFile:

@@ -267,7 +267,10 @@ def test_the_servers_have_to_be_named(tmp_path: Path) -> None:
         ("a.csv", "a,t\n1,0\n2,-1\n", ["-p", "t"], 1, "row 2: t: the partition must be 0 or more, got '-1'"),
         ("a.csv", "", [], 0, "it is empty, but CSV starts with a line of column names"),
         ("a.csv", "a,a\n1,2", [], 0, "column 'a' exists twice"),
-        ("a.csv", b"a\n\xff\n", [], 0, "invalid UTF8"),
+        ("a.csv", b"a\n\xff\n", [], 0, "row 1: a is not UTF-8: b'\\xff'; that row and later"),
+        ("a.csv", b"a,b\n1,2\n3,\xff\n5\n", [], 1, "row 2: b is not UTF-8"),
+        ("a.csv", b"a,b\n1,2\n3\n5,\xff\n", [], 1, "row 2: it has 1 cells, not 2"),
+        ("a.csv.gz", gzip.compress(b"a,b\n1,2\n", mtime=0)[:-9], [], 0, "cannot be read"),
         ("a.jsonl", '{"a":1}\n\n{"a":\n{}\n', [], 1, """line 3: Expecting value at character 6: '{"a":'"""),
         (
             "a.jsonl",
