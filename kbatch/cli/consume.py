@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kbatch.cli.interrupts import ended_by_closed_output
+from kbatch.cli.interrupts import ended_by_closed_output, interrupts_between_steps
 from kbatch.cli.members import TopicMember, check_topics, open_member
 from kbatch.cli.name_choice import NameChoice
 from kbatch.cli.name_completion import complete_groups, complete_topics
@@ -307,14 +307,21 @@ def _write_of_group(
     member: TopicMember, selection: Selection, form: str, path: Path | None, *, follows: bool
 ) -> None:
     """Write what the group has not read yet, and commit it after that."""
-    # a file is complete at its end only
-    batches = member.batches(commits=path is None, columns=selection.read, **selection.used)
+    from kbatch.cli.outputs import AT_END
+
+    is_file = path is not None or form in AT_END or selection.counts  # complete at its end only
     schema = None if selection.projection.missing_types else selection.projection.schema
     try:
-        with ended_by_closed_output(waits=follows and path is None):
+        with (
+            interrupts_between_steps(is_file=is_file) as waits,
+            ended_by_closed_output(waits=follows and path is None),
+        ):
+            batches = member.batches(
+                commits=not is_file, waits=waits, columns=selection.read, **selection.used
+            )
             selection.write(member.counted(selection.passing(batches)), form, path, schema)
     except KeyboardInterrupt:
-        if follows and path is not None and selection.is_whole:  # Ctrl-C is how these end
+        if follows and is_file and selection.is_whole:  # Ctrl-C is how these end
             member.commit_before()
         raise
     member.commit()

@@ -14,8 +14,8 @@ import signal
 import stat
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
 
 
@@ -33,6 +33,41 @@ def interrupts_held(*, is_file: bool) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
     if pressed and callable(before):
         before(signal.SIGINT, pressed[-1])
+
+
+@contextmanager
+def interrupts_between_steps(*, is_file: bool) -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """Obey Ctrl-C only in blocks of what this gives, if the steps around them write to a file: then all that
+    came from earlier blocks is written.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if not is_file or not callable(before) or threading.current_thread() is not threading.main_thread():
+        yield nullcontext
+        return
+    is_obeyed = is_pressed = False
+
+    def press(number: int, frame: FrameType | None) -> None:
+        nonlocal is_pressed
+        is_pressed = True
+        if is_obeyed:
+            before(number, frame)
+
+    @contextmanager
+    def obeyed() -> Iterator[None]:
+        nonlocal is_obeyed
+        is_obeyed = True
+        try:
+            if is_pressed:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            is_obeyed = False
+
+    signal.signal(signal.SIGINT, press)
+    try:
+        yield obeyed
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any
 
 from kbatch.cli.options import ask_soon, new_client, topics_of
@@ -83,11 +83,16 @@ class TopicMember:
             return time.monotonic() > self._assigned_at + self._patience
         return all(consumer.position(each) >= self._ends[each] for each in assigned)
 
-    def batches(self, *, commits: bool, **columns: Any) -> Iterator[pa.RecordBatch]:
-        """Yield what is read, never more than is wanted. With `commits`, the next step commits it."""
+    def batches(
+        self, *, commits: bool, waits: Callable[[], AbstractContextManager[None]], **columns: Any
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield what is read, never more than is wanted. With `commits`, the next step commits it. It waits
+        in blocks of `waits`, which Ctrl-C ends.
+        """
         while self._left != 0 and not self._is_at_end:
             rows = MOST_ROWS if self._left is None else min(self._left, MOST_ROWS)
-            table = self._consumer.poll_table(WAIT_SECONDS, max_rows=rows, **columns)
+            with waits():
+                table = self._consumer.poll_table(WAIT_SECONDS, max_rows=rows, **columns)
             yield from (each for each in table.to_batches() if each.num_rows)
             if commits and table.num_rows:
                 self.commit()

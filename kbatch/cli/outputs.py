@@ -161,6 +161,7 @@ class ArrowOutput(Output):
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._writer.write_batch(batch)
+        self.file.flush()
 
     def close(self) -> None:
         self._writer.close()
@@ -184,6 +185,8 @@ def output_of(form: str) -> Callable[[IO[bytes], pa.Schema], Output]:
 
 # Formats that a terminal cannot show, and those of file names.
 BINARY = ("parquet", "arrow")
+# Of these, what nobody can read before its end.
+AT_END = ("parquet",)
 SUFFIXES = {
     ".jsonl": "json",
     ".ndjson": "json",

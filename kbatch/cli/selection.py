@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -42,6 +43,8 @@ class Selection:
     used : dict
         The formats that they need.
     projection : Projection
+    counts : bool
+        Only the number of records is written.
     is_whole : bool
         `write` has ended, perhaps by an error or Ctrl-C, and its file has all but what the last step gave.
     """
@@ -57,8 +60,8 @@ class Selection:
         self._most: int | None = options["max_records"]
         self._holds = False  # batches whose types are looked for
         self.is_whole = False
-        self._counts: bool = options["count"]
-        self._columns = () if self._counts else columns
+        self.counts: bool = options["count"]
+        self._columns = () if self.counts else columns
         named = set() if self._where is None else columns_of(self._where)
         needed = tuple({name.removesuffix(ERROR_SUFFIX) for name in named} & {*COLUMNS})
         self.read = tuple(dict.fromkeys((*self._columns, *needed, ALWAYS)))
@@ -75,7 +78,7 @@ class Selection:
         self, passing: Iterator[pa.RecordBatch], form: str, path: Path | None, schema: pa.Schema | None
     ) -> None:
         """Write the columns of rows, or print how many there are. Without a schema the rows say the types."""
-        if self._counts:
+        if self.counts:
             click.echo(sum(batch.num_rows for batch in passing))
             return
         selected: Iterator[pa.RecordBatch] = (batch.select(list(self._columns)) for batch in passing)
@@ -119,7 +122,9 @@ class Selection:
     ) -> None:
         """Write batches in a format. What was written is a whole file, even if an error or Ctrl-C ends it."""
         with ExitStack() as opened:
-            file: IO[bytes] = sys.stdout.buffer if path is None else opened.enter_context(path.open("wb"))
+            file: IO[bytes] = (
+                _standard_output(opened) if path is None else opened.enter_context(path.open("wb"))
+            )
             output = output_of(form)(file, pa.schema(fields))
             try:
                 for batch in batches:
@@ -129,6 +134,16 @@ class Selection:
                 with interrupts_held(is_file=path is not None):
                     output.close()
                     self.is_whole = not self._holds
+
+
+def _standard_output(opened: ExitStack) -> IO[bytes]:
+    """Return standard output, whose writes take all bytes or raise. Where Python has no buffer for it (-u,
+    PYTHONUNBUFFERED), a write may take a part of them and say so only in its result.
+    """
+    file: IO[bytes] = sys.stdout.buffer
+    if not isinstance(file, io.RawIOBase):
+        return file
+    return opened.enter_context(open(file.fileno(), "wb", closefd=False))
 
 
 def _raising(error: BaseException) -> Iterator[Never]:

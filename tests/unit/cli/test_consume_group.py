@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -144,7 +148,7 @@ def test_ctrl_c_while_a_file_is_written_leaves_it_whole(
     path = tmp_path / "events.parquet"
     assert follow(broker, "-o", path) == 130
     rows = pq.read_table(path, columns=["partition", "offset"]).to_pylist()
-    assert len(rows) == len({tuple(row.values()) for row in rows}) >= max(1, committed(broker))
+    assert len(rows) == len({tuple(row.values()) for row in rows}) == committed(broker) >= 1
 
 
 def test_what_others_have_read_since_is_not_committed() -> None:
@@ -176,13 +180,51 @@ def test_what_others_have_read_since_is_not_committed() -> None:
     consumer: Any = Assigned()
     member = TopicMember(consumer, NameChoice([TOPIC]), follows=True, most=None)
     consumer.on_assigned([partition])
-    batches = member.batches(commits=False)
+    batches = member.batches(commits=False, waits=nullcontext)
     next(batches), next(batches)
     member.commit_before()
     assert consumer.committed == {partition: 10}
     consumer.on_assigned([partition])
     member.commit_before()
     assert consumer.committed == {}
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow", "json"])
+def test_standard_output_is_committed_when_ctrl_c_ends_following(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    interrupt_at(monkeypatch, 30)
+    assert (follow(broker, "-f", form), committed(broker)) == (130, 30)
+
+
+@pytest.mark.parametrize("options", [("-f", "parquet"), ("--count",)])
+def test_what_is_written_at_the_end_is_not_committed_before(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(pq.ParquetWriter, "close", full)
+    monkeypatch.setattr(click, "echo", full)
+    run(broker, "consume", TOPIC, "-g", GROUP, *options)
+    assert committed(broker) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_block_that_a_pipe_takes_in_part_is_not_committed(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, unbuffered: str
+) -> None:
+    """Without Python's buffer, a write says only in its result that it took a part."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send("large", bytes(900_000))
+    process = start(broker, "consume", "large", "-g", GROUP, "-f", "raw")
+    assert process.stdout is not None
+    os.read(process.stdout.fileno(), 300)
+    process.stdout.close()
+    process.wait()
+    assert committed(broker) == 0
 
 
 @pytest.mark.parametrize("part", ["write", "close"])
