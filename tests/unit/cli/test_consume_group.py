@@ -204,7 +204,7 @@ def test_what_is_written_at_the_end_is_not_committed_before(
     def full(*arguments: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(pq.ParquetWriter, "close", full)
+    monkeypatch.setattr(ParquetOutput, "close", full)
     monkeypatch.setattr(click, "echo", full)
     run(broker, "consume", TOPIC, "-g", GROUP, *options)
     assert committed(broker) == 0
