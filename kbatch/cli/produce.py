@@ -41,6 +41,7 @@ from kbatch.errors import (
     RecordTooLargeError,
     SchemaRegistryError,
 )
+from kbatch.errors.rows import InvalidRowError
 from kbatch.producer.tables import TableReport
 from kbatch.producer.threads import Producer
 from kbatch.progress import ProgressBar
@@ -383,7 +384,14 @@ def _send_blocks(
         for block in source.blocks(roles):
             records, fault = sendable(block, roles, source.unit, formats)
             if records.num_rows:
-                producer.send_table(topic, records, on_delivery=partial(tally.add_report, block))
+                send = partial(producer.send_table, topic, on_delivery=partial(tally.add_report, block))
+                try:
+                    send(records)
+                except InvalidRowError as error:  # nothing of the table was accepted
+                    if error.row:
+                        send(records.slice(0, error.row))
+                    reason = str(error).partition(f"row {error.row}: ")[2] or error
+                    raise BrokenRowError(f"{source.unit} {block.number(error.row)}: {reason}") from error
             if fault is not None:
                 raise BrokenRowError(fault)
             if tally.ends:

@@ -257,6 +257,8 @@ def test_the_servers_have_to_be_named(tmp_path: Path) -> None:
 
 # Invalid files
 
+BRIEF = ("-X", "max.block.ms=300")
+
 
 @pytest.mark.parametrize(
     ("name", "content", "options", "sent", "text"),
@@ -265,6 +267,14 @@ def test_the_servers_have_to_be_named(tmp_path: Path) -> None:
         ("a.csv", "a,b\n1,2\n3,4,5\n6\n", [], 1, "row 2: it has 3 cells, not 2"),
         ("a.csv", "a,t\n1,5\n2,noon\n", ["--timestamp", "t"], 1, "row 2: t: the time must be"),
         ("a.csv", "a,t\n1,0\n2,-1\n", ["-p", "t"], 1, "row 2: t: the partition must be 0 or more, got '-1'"),
+        (
+            "a.csv",
+            "a,p\n1,0\n2,9\n",
+            ["-p", "p", *BRIEF],
+            1,
+            "row 2: partition 9 is out of range 0..0",
+        ),
+        ("a.txt", "a\n", ["-p", "9", *BRIEF], 0, "line 1: partition 9 is out of range"),
         ("a.csv", "", [], 0, "it is empty, but CSV starts with a line of column names"),
         ("a.csv", "a,a\n1,2", [], 0, "column 'a' exists twice"),
         ("a.csv", b"a\n\xff\n", [], 0, "row 1: a is not UTF-8: b'\\xff'; that row and later"),
