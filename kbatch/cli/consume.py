@@ -128,8 +128,9 @@ def command(
     """Write the records of each TOPIC: all of them, or those between two positions. A TOPIC that begins with
     ^ is a regular expression of Python, which matches whole names.
 
-    Keys and values are text by default, and bytes that are no UTF-8 become {"base64": ...}. Without --follow
-    the command ends where the topic ended when it began.
+    Keys and values are text by default. Bytes that are no UTF-8 become {"base64": ...} in JSON, and stay as
+    they are in CSV. Arrow is an IPC stream. Without --follow the command ends where the topic ended when it
+    began.
 
     Exit status: 0 the end is reached; 1 it is not, with the reason; 2 the call is wrong. A file of -o is
     complete also then, with the records before. A group has read them if the end is reached, or if Ctrl-C
