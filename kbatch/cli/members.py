@@ -89,9 +89,11 @@ class TopicMember:
         """Yield what is read, never more than is wanted. With `commits`, the next step commits it. It waits
         in blocks of `waits`, which Ctrl-C ends.
         """
-        while self._left != 0 and not self._is_at_end:
+        while self._left != 0:
             rows = MOST_ROWS if self._left is None else min(self._left, MOST_ROWS)
             with waits():
+                if self._is_at_end:  # which may ask brokers
+                    return
                 table = self._consumer.poll_table(WAIT_SECONDS, max_rows=rows, **columns)
             yield from (each for each in table.to_batches() if each.num_rows)
             if commits and table.num_rows:
